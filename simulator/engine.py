@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import floor, inf
 
 from dally.errors import DallyError
@@ -24,29 +25,8 @@ _BY_OTHERS = "other jobs share its links, or no longer do"
 _BY_LEARNING = "its batch is worth another part of a full one from here on"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """A job's work is done."""
-
-    job_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPhase:
-    """So much of a job's work is done that its batch is worth more or less from here on."""
-
-    job_id: str
-    done: float
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A machine comes back."""
-
-    machine: int
-
-
-Event = End | BatchPhase | Repair | Outage
+Event = Callable[[float], None]
+"""What happens, told the time at which it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +141,8 @@ class Engine:
     def _step(self, now: float) -> None:
         """Everything that happens at one moment, then one plan."""
         while self._queue.next_s <= now:
-            self._happen(self._queue.pop()[1], now)
+            _, happen = self._queue.pop()
+            happen(now)
         while self._arriving is not None and self._arriving.submit_s <= now:
             job = self._arriving
             self._counters[job.job_id] = JobCounters()
@@ -173,7 +154,11 @@ class Engine:
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:
             if isinstance(decision, Preempt | Migrate):
-                self._preempt(decision, now)
+                self._close(self._state.jobs[decision.job_id], now)
+                self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
+            if isinstance(decision, Preempt):
+                by, reason = list(decision.by), decision.reason
+                self._log.write(now, "preempt", job=decision.job_id, by=by, reason=reason)
         for decision in plan.decisions:
             match decision:
                 case Start():
@@ -192,22 +177,6 @@ class Engine:
         self._wakeup_s = plan.wakeup_s
         self._moments += 1
 
-    def _happen(self, event: Event, now: float) -> None:
-        match event:
-            case End(job_id):
-                self._counters[job_id].event = None
-                self._end(job_id, now)
-            case BatchPhase(job_id, done):
-                self._counters[job_id].event = None
-                job = self._state.jobs[job_id]
-                cost = self._costs.cost(job.job, job.allocation, done)
-                self._change_rate(job, cost, now, done, _BY_LEARNING)
-            case Repair(machine):
-                self._scheduler.withhold(machine, 0)
-                self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)
-            case Outage():
-                self._fail(event, now)
-
     def _start(self, decision: Start | Migrate, event: str, now: float) -> None:
         job = self._state.jobs[decision.job_id]
         done = job.done(now)
@@ -224,12 +193,23 @@ class Engine:
     def _schedule_completion(self, job: JobState, now: float, done: float) -> None:
         """Schedule the end of a job at its present rate, or the change of its batch's worth before that."""
         change = self._costs.changes_at(job.job, done)
+        moment = max(now, job.done_s(change))
         if change < 1:
-            moment = max(now, job.done_s(change))
-            number = self._queue.push(moment, Priority.PHASE, BatchPhase(job.job_id, change))
+            number = self._queue.push(moment, Priority.PHASE, partial(self._change_phase, job.job_id, change))
         else:
-            number = self._queue.push(max(now, job.done_s(1.0)), Priority.END, End(job.job_id))
+            number = self._queue.push(moment, Priority.END, partial(self._complete, job.job_id))
         self._counters[job.job_id].event = number
+
+    def _complete(self, job_id: str, now: float) -> None:
+        self._counters[job_id].event = None
+        self._end(job_id, now)
+
+    def _change_phase(self, job_id: str, done: float, now: float) -> None:
+        """So much of a job's work is done that its batch is worth more or less from here on."""
+        self._counters[job_id].event = None
+        job = self._state.jobs[job_id]
+        cost = self._costs.cost(job.job, job.allocation, done)
+        self._change_rate(job, cost, now, done, _BY_LEARNING)
 
     def _cancel_completion(self, counters: JobCounters) -> None:
         if counters.event is not None:
@@ -253,12 +233,6 @@ class Engine:
         self._schedule_completion(job, now, done)
         self._log.write(now, "pace", job=job.job_id, slowdown=told_slowdown(cost), reason=reason)
 
-    def _preempt(self, decision: Preempt | Migrate, now: float) -> None:
-        self._close(self._state.jobs[decision.job_id], now)
-        self._scheduler.preempt(decision.job_id, now, isinstance(decision, Resize))
-        if isinstance(decision, Preempt):
-            self._log.write(now, "preempt", job=decision.job_id, by=list(decision.by), reason=decision.reason)
-
     def _close(self, job: JobState, now: float) -> JobCounters:
         """Close what is counted and expected of a job that runs no more."""
         counters = self._counters[job.job_id]
@@ -280,7 +254,7 @@ class Engine:
     def _next_outage(self) -> None:
         outage = next(self._outages, None)
         if outage is not None:
-            self._queue.push(outage.down_s, Priority.FAILURE, outage)
+            self._queue.push(outage.down_s, Priority.FAILURE, partial(self._fail, outage))
 
     def _fail(self, outage: Outage, now: float) -> None:
         """Take a machine down: its jobs lose what they did since their last checkpoint."""
@@ -308,5 +282,9 @@ class Engine:
                 self._scheduler.fail(job_id, now, kept_s)
         self._scheduler.withhold(outage.machine, machine.gpus)
         if outage.up_s < inf:
-            self._queue.push(outage.up_s, Priority.REPAIR, Repair(outage.machine))
+            self._queue.push(outage.up_s, Priority.REPAIR, partial(self._repair, outage.machine))
         self._next_outage()
+
+    def _repair(self, machine: int, now: float) -> None:
+        self._scheduler.withhold(machine, 0)
+        self._log.write(now, "machine_up", machine=self._state.topology.machines[machine].name)

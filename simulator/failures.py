@@ -62,14 +62,10 @@ def random_outages(topology: Topology, mtbf_s: float, repair_s: float, seed: int
 
     Args:
         topology: The cluster.
-        mtbf_s: Mean time between failures of one machine, seconds.
-        repair_s: Time to repair, seconds.
+        mtbf_s: Mean time between failures of one machine, seconds, more than 0.
+        repair_s: Time to repair, seconds, more than 0.
         seed: Of the random source.
     """
-    if mtbf_s <= 0 or repair_s <= 0:
-        raise InputError(
-            f"mean time between failures {mtbf_s:g} s and repair {repair_s:g} s must be positive"
-        )
     source = Random(f"outages/{seed}")
     coming = [(source.expovariate(1 / mtbf_s), machine) for machine in range(len(topology.machines))]
     heapify(coming)

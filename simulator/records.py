@@ -84,28 +84,8 @@ def record(job: JobState, counters: JobCounters, now: float, status: str = "") -
     )
 
 
-def rejected(job: Job) -> JobRecord:
-    """The record of a job that the cluster could never hold."""
-    return record(JobState(job, 0, origin_s=job.submit_s), JobCounters(), job.submit_s, "REJECTED")
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Jobs that were submitted one after the other, of those that completed; times in seconds.
-
-    Attributes:
-        jobs: How many did.
-        jct_mean_s: Mean completion time.
-        queue_mean_s: Mean time waiting.
-    """
-
-    jobs: int
-    jct_mean_s: float
-    queue_mean_s: float
-
-
 class Blocks:
-    """Batch means over equally many jobs in order of submission, the same jobs under every policy.
+    """Mean completion times of equally many jobs in order of submission, the same jobs under every policy.
 
     One run gives confidence intervals by them.
 
@@ -116,20 +96,18 @@ class Blocks:
 
     def __init__(self, jobs: int, together: bool) -> None:
         self._jobs = jobs
-        self._sums = [(0, 0.0, 0.0)] * (1 if together or jobs < BLOCKS else BLOCKS)
+        self._sums = [(0, 0.0)] * (1 if together or jobs < BLOCKS else BLOCKS)
 
     def add(self, number: int, record: JobRecord) -> None:
         """Take the record of the job of this number, counted by submission."""
         if record.status == "COMPLETED":
             at = number * len(self._sums) // self._jobs
-            count, jct_s, queue_s = self._sums[at]
-            self._sums[at] = count + 1, jct_s + record.jct_s, queue_s + record.queue_s
+            count, jct_s = self._sums[at]
+            self._sums[at] = count + 1, jct_s + record.jct_s
 
-    def means(self) -> tuple[Block, ...]:
-        """The blocks in order; empty ones have times of 0."""
-        return tuple(
-            Block(count, jct_s / (count or 1), queue_s / (count or 1)) for count, jct_s, queue_s in self._sums
-        )
+    def means_s(self) -> tuple[float, ...]:
+        """Of the blocks in order, of those of their jobs that completed, seconds; 0 for one without."""
+        return tuple(jct_s / (count or 1) for count, jct_s in self._sums)
 
 
 class RunRecords:
@@ -152,7 +130,8 @@ class RunRecords:
         self._too_large_s = [job.submit_s for job in too_large]
         for number, job in enumerate(too_large):
             before = bisect_right(jobs, job.submit_s, key=lambda other: other.submit_s)
-            self._add(before + number, rejected(job))
+            state = JobState(job, 0, origin_s=job.submit_s)
+            self._add(before + number, record(state, JobCounters(), job.submit_s, "REJECTED"))
 
     def add(self, number: int, record: JobRecord) -> None:
         """Take the record of the job of this number; its line is by submission, before those too large."""

@@ -35,7 +35,7 @@ from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
-from simulator.records import Block, RunRecords
+from simulator.records import RunRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Run:
     Attributes:
         figures: Of a simulation, the times of its jobs.
         knows: What its schedulers knew of how long jobs take.
-        blocks: Of a simulation, the means of jobs by submission.
+        blocks_s: Of a simulation, the mean completion times of blocks of its jobs by submission.
     """
 
     spec: str
@@ -89,7 +89,7 @@ class Run:
     note: str
     figures: Figures = field(default_factory=Figures)
     knows: str = str(EXACTLY)
-    blocks: tuple[Block, ...] = ()
+    blocks_s: tuple[float, ...] = ()
 
 
 def folder_name(spec: str) -> str:
@@ -173,7 +173,7 @@ def simulate(
         outcome.note,
         records.figures,
         str(scenario.knows),
-        records.blocks.means(),
+        records.blocks.means_s(),
     )
 
 

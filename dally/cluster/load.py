@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dally.cluster.host_tables import LINGJUN_COLUMNS, PHILLY_COLUMNS, header_of, read_lingjun, read_philly
 from dally.cluster.links import DefaultLinks
-from dally.cluster.slurm_cluster import read_slurm, read_topology_file
+from dally.cluster.slurm_cluster import read_slurm
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.config_text import read_text
@@ -73,7 +73,7 @@ def load_cluster(
         if place.is_dir() or _SLURM.search(text):
             return read_slurm(place, links, absent=absent)
         if _TOPOLOGY.search(text):
-            return read_topology_file(place, links, absent=absent)
+            return read_slurm(place, links, is_topology=True, absent=absent)
         if place.suffix == ".csv":
             tables = " or ".join(repr(",".join(columns)) for columns in (LINGJUN_COLUMNS, PHILLY_COLUMNS))
             raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")

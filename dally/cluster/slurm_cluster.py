@@ -19,47 +19,36 @@ from dally.config_text import naming
 from dally.errors import InputError
 
 
-def read_slurm(path: Path, links: DefaultLinks | None, *, absent: bool = False) -> Topology:
+def read_slurm(
+    path: Path, links: DefaultLinks | None, *, is_topology: bool = False, absent: bool = False
+) -> Topology:
     """Read a cluster from Slurm's files.
 
     Nodes without GPUs are no part of it, nor are switches without nodes that have some.
 
     Args:
-        path: slurm.conf, or the folder it is in.
+        path: slurm.conf, or the folder it is in; or a topology file beside it, as Slurm or NVIDIA's topograph
+            has it.
         links: Links by level, as Slurm's files give none; None: the defaults, and NVLink by GPU type.
+        is_topology: The path is that of a topology file, which goes before the one that slurm.conf names.
         absent: Keep nodes that slurm.conf says are FUTURE or DOWN.
 
     Raises:
         InputError: A file is missing or wrong; the message names it, the line if one is, and the value.
     """
-    conf_path = path / "slurm.conf" if path.is_dir() else path
-    if not conf_path.is_file():
-        raise InputError(f"{path}: the folder has no slurm.conf" if path.is_dir() else f"{path}: not a file")
+    if is_topology:
+        network, conf_path = read_network(path), path.parent / "slurm.conf"
+        if not conf_path.is_file():
+            size = "a flat network" if network is None else f"{len(network.wiring.switch_of)} nodes"
+            helps = "put it beside the slurm.conf that has NodeName and Gres"
+            raise InputError(f"{path}: describes {size} and no GPUs; {helps}")
+    else:
+        conf_path = path / "slurm.conf" if path.is_dir() else path
+        if not conf_path.is_file():
+            lacks = "the folder has no slurm.conf" if path.is_dir() else "not a file"
+            raise InputError(f"{path}: {lacks}")
     conf = read_slurm_conf(conf_path)
-    return _build(conf, topology_file(conf), links, absent)
-
-
-def read_topology_file(path: Path, links: DefaultLinks | None, *, absent: bool = False) -> Topology:
-    """Read a cluster from a topology file, as Slurm or NVIDIA's topograph has it, and slurm.conf beside it.
-
-    Args:
-        path: The topology file.
-        links: As for `read_slurm`.
-        absent: As for `read_slurm`.
-
-    Raises:
-        InputError: A file is wrong, or there is no slurm.conf, which alone tells the GPUs.
-    """
-    network, conf_path = read_network(path), path.parent / "slurm.conf"
-    if not conf_path.is_file():
-        size = "a flat network" if network is None else f"{len(network.wiring.switch_of)} nodes"
-        raise InputError(
-            f"{path}: describes {size} and no GPUs; put it beside the slurm.conf that has NodeName and Gres"
-        )
-    return _build(read_slurm_conf(conf_path), path, links, absent)
-
-
-def _build(conf: SlurmConf, topology: Path | None, links: DefaultLinks | None, absent: bool) -> Topology:
+    topology = path if is_topology else topology_file(conf)
     machines, left_out = _machines(conf, links, absent)
     if not machines and not left_out:
         raise InputError(
@@ -68,18 +57,18 @@ def _build(conf: SlurmConf, topology: Path | None, links: DefaultLinks | None, a
         )
     found = network_of(conf, topology, [machine.name for machine in machines])
     left_out += found.left_out
-    placed = [machine for machine in machines if machine.name in found.network.wiring.switch_of]
+    placed = [machine for machine in machines if machine.name in found.wiring.switch_of]
     if not placed:
         raise InputError(f"{topology or conf.path}: no node with GPUs can be used: {left_out_text(left_out)}")
     name = conf.values.get("clustername") or conf.path.resolve().parent.name
     with naming(topology or conf.path):
-        own = OwnLinks() if links else _nvlink(placed, found.network)
+        own = OwnLinks() if links else _nvlink(placed, found)
         return build_with_defaults(
             name,
             placed,
-            found.network.wiring,
+            found.wiring,
             links or DefaultLinks(),
-            found.network.levels,
+            found.levels,
             own=own,
             islands=found.islands,
             left_out=tuple(left_out),

@@ -1,7 +1,6 @@
 """The network of a Slurm cluster's GPU nodes, from whatever topology file it has, and what it lacks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from dally.cluster.slurm_conf import SlurmConf
@@ -23,21 +22,6 @@ _FLAT = ("topology/flat", "topology/default", "topology/none")
 _WITH_FILE = ("topology/tree", "topology/block")
 
 
-@dataclass(frozen=True, slots=True)
-class NodesNetwork:
-    """The part of a network above some nodes.
-
-    Attributes:
-        network: Its switches, under one root.
-        islands: The root connects nothing: no job spans two of the switches below it.
-        left_out: The nodes that hang on no switch, and names that are no node's.
-    """
-
-    network: SlurmNetwork
-    islands: bool
-    left_out: tuple[LeftOut, ...]
-
-
 def topology_file(conf: SlurmConf) -> Path | None:
     """The topology file that holds, the one in YAML first as for Slurm; None for a flat network.
 
@@ -57,8 +41,8 @@ def topology_file(conf: SlurmConf) -> Path | None:
     return path if path.exists() else None
 
 
-def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> NodesNetwork:
-    """The network of some nodes.
+def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> SlurmNetwork:
+    """The part of the network above some nodes, under one root.
 
     Several top switches get a root. Slurm starts no job across them, nor any on a node without a switch,
     unless TopologyParam has TopoOptional. Across the topologies of different partitions it never does.
@@ -72,18 +56,18 @@ def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> Node
         InputError: The file cannot be read or contradicts itself.
     """
     if path is None:
-        return NodesNetwork(_flat(nodes), False, ())
+        return _flat(nodes)
     spans = "topooptional" in conf.values.get("topologyparam", "").lower()
     if not is_yaml(path):
-        network, left_out = _above(conf, read_topology_conf(path), nodes, spans)
-        return _joined([network], not spans, left_out)
+        network = _above(conf, read_topology_conf(path), nodes, spans)
+        return _joined([network], not spans, network.left_out)
     topologies, default = read_topologies(path)
     named = conf.topology_of()
     nodes_of: dict[str, list[str]] = {}
     for node in nodes:
         nodes_of.setdefault(named.get(node, default), []).append(node)
     networks: list[SlurmNetwork] = []
-    left_out = []
+    left_out: list[LeftOut] = []
     for name, members in nodes_of.items():
         if name not in topologies:
             why = f"their partition's topology {name} is not in {path.name}"
@@ -92,11 +76,10 @@ def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> Node
             left_out.append(LeftOut(tuple(members), f"topology {name} is not just one of {', '.join(KINDS)}"))
         else:
             with naming(f"{path}: topology {name}"):
-                network, without = _above(
-                    conf, yaml_network(topologies[name]) or _flat(members), members, spans
-                )
+                whole = yaml_network(topologies[name]) or _flat(members)
+                network = _above(conf, whole, members, spans)
             networks.append(_prefixed(network, f"{name}.") if len(nodes_of) > 1 else network)
-            left_out += without
+            left_out += network.left_out
     return _joined(networks, len(networks) > 1 or not spans, left_out)
 
 
@@ -104,9 +87,7 @@ def _flat(names: Sequence[str]) -> SlurmNetwork:
     return SlurmNetwork(wire([SwitchEntry(ROOT, tuple(names), ())]))
 
 
-def _above(
-    conf: SlurmConf, network: SlurmNetwork, nodes: Sequence[str], spans: bool
-) -> tuple[SlurmNetwork, list[LeftOut]]:
+def _above(conf: SlurmConf, network: SlurmNetwork, nodes: Sequence[str], spans: bool) -> SlurmNetwork:
     """The part of a network above some nodes, perhaps with several roots, and what had to be left out."""
     listed = {
         node: switch for name, switch in network.wiring.switch_of.items() for node in conf.members([name])
@@ -121,10 +102,10 @@ def _above(
         wiring = Wiring({**wiring.switch_of, **dict.fromkeys(bare, top)}, parents)
     elif bare:
         left_out.append(LeftOut(bare, "in no block" if network.blocks else "on no switch"))
-    return SlurmNetwork(wiring, network.levels, network.blocks), left_out
+    return SlurmNetwork(wiring, network.levels, network.blocks, left_out=tuple(left_out))
 
 
-def _joined(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[LeftOut]) -> NodesNetwork:
+def _joined(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[LeftOut]) -> SlurmNetwork:
     """One network of several, or of one that has several roots."""
     parents = {name: parent for network in networks for name, parent in network.wiring.parents.items()}
     switch_of = {node: name for network in networks for node, name in network.wiring.switch_of.items()}
@@ -133,8 +114,8 @@ def _joined(networks: Sequence[SlurmNetwork], islands: bool, left_out: Sequence[
         _, parents = _one_root(parents)
     levels = networks[0].levels if len(networks) == 1 and not several else None
     blocks = frozenset(name for network in networks for name in network.blocks)
-    joined = SlurmNetwork(Wiring(switch_of, parents), levels, blocks)
-    return NodesNetwork(joined, islands and several, tuple(left_out))
+    wiring = Wiring(switch_of, parents)
+    return SlurmNetwork(wiring, levels, blocks, islands and several, tuple(left_out))
 
 
 def _one_root(parents: Mapping[str, str | None]) -> tuple[str, dict[str, str | None]]:

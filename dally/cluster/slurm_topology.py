@@ -10,6 +10,7 @@ from typing import Any
 
 from dally.cluster.hostlist import expand
 from dally.cluster.slurm_conf import read_lines, required
+from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
 from dally.config_text import naming, parse_yaml, read_text
 from dally.errors import InputError
@@ -34,11 +35,15 @@ class SlurmNetwork:
         wiring: What hangs on what.
         levels: The names of the levels; None for the usual ones.
         blocks: Those of the switches that are blocks of topology/block.
+        islands: The top connects nothing: no job spans two of the switches below it.
+        left_out: The nodes that hang on no switch, and names that are no node's.
     """
 
     wiring: Wiring
     levels: tuple[str, ...] | None = None
     blocks: frozenset[str] = frozenset()
+    islands: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
 
 def is_yaml(path: Path) -> bool:

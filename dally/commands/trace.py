@@ -14,6 +14,7 @@ from rich.text import Text
 from dally.traces import (
     GENERATORS,
     TraceSummary,
+    Workload,
     assign_models,
     changes_text,
     common_csv,
@@ -24,6 +25,8 @@ from dally.traces import (
 )
 
 _MOST_SIZES = 12
+_ORIGIN = ("source", "format", "sha256", "seed", "origin", "dropped", "clamped", "outside")
+"""What the JSON says of where the jobs came from."""
 
 _EPILOG = "\b\n" + "\n".join(
     [
@@ -91,17 +94,18 @@ def command(
     )
     if models is not None:
         workload = replace(workload, jobs=assign_models(workload.jobs, models, seed))
+    if as_json:
+        origin = {name: getattr(workload, name) for name in _ORIGIN}
+        click.echo(json.dumps(origin | asdict(summarize(workload)), indent=2))
+        return
     if target is None:
         summary = summarize(workload)
-        if as_json:
-            click.echo(json.dumps(asdict(summary), indent=2))
-        else:
-            figures = Table(show_header=False)
-            figures.add_column(style="bold", no_wrap=True)
-            figures.add_column(overflow="fold")
-            for name, value in _figures(summary):
-                figures.add_row(name, Text(value))
-            Console(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
+        figures = Table(show_header=False)
+        figures.add_column(style="bold", no_wrap=True)
+        figures.add_column(overflow="fold")
+        for name, value in _figures(workload, summary):
+            figures.add_row(name, Text(value))
+        Console(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
         return
     if output is None:
         common_csv.write(workload.jobs, sys.stdout)
@@ -111,13 +115,13 @@ def command(
         click.echo(f"dally: {note}", err=True)
 
 
-def _figures(summary: TraceSummary) -> Iterator[tuple[str, str]]:
+def _figures(workload: Workload, summary: TraceSummary) -> Iterator[tuple[str, str]]:
     """The single figures as (name, text)."""
     times_s = summary.duration_percentiles_s
-    yield "source", f"{summary.source} ({summary.format})"
-    if summary.seed is not None:
-        yield "seed", str(summary.seed)
-    yield "starts at", summary.origin
+    yield "source", f"{workload.source} ({workload.format})"
+    if workload.seed is not None:
+        yield "seed", str(workload.seed)
+    yield "starts at", workload.origin
     yield "jobs", f"{summary.jobs:,}"
     yield "submitted over", _duration(summary.span_s)
     yield "GPU-hours", f"{summary.gpu_hours:,.0f}"
@@ -131,9 +135,9 @@ def _figures(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     yield "users", f"{summary.users:,}" if summary.users else "not known"
     yield "models", _counts(summary.models)
     yield "statuses", _counts(summary.statuses)
-    if summary.outside:
-        yield "outside the slice", f"{summary.outside:,}"
-    if note := changes_text(summary.dropped, summary.clamped):
+    if workload.outside:
+        yield "outside the slice", f"{workload.outside:,}"
+    if note := changes_text(workload.dropped, workload.clamped):
         yield "changed", note
 
 

@@ -28,6 +28,7 @@ _OVERLAP = 3
 """Exponent that joins compute and communication where their overlap was not measured: 1 adds them up, more
 hides more. Chosen among 1, 1.5, 2, 3 and 4 on two of Pollux's tables (docs/predictor.md)."""
 
+_NO_COMMUNICATION = "nothing known of its communication, none counted"
 _MOST_CONTENTION = 0.1
 """What GPUs of one machine cost each other is taken as contention up to this share of compute."""
 
@@ -83,7 +84,7 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
     """
     work = compute_pass(profile, batch)
     if shape.gpus == 1:
-        draft = _compute_alone(work)
+        draft = _Draft(work.compute.total_s, 0.0, "compute")
     else:
         draft = (
             _from_exact(profile, shape, stretch, work)
@@ -91,7 +92,7 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
             or _from_iterations(profile, shape, tier_of(shape), stretch, work)
             or _from_rings(profile, shape, stretch, work)
             or _from_other_tiers(profile, shape, stretch, work)
-            or _compute_alone(work, "nothing known of its communication, none counted")
+            or _Draft(work.compute.total_s, 0.0, "compute", (_NO_COMMUNICATION,))
         )
     notes = [note for note in draft.notes if note]
     gpu_type, types = profile.env.gpu_type, [name for name in shape.gpu_types if name]
@@ -139,10 +140,6 @@ def window_s(compute: Compute, comm_s: float) -> float:
     return compute.total_s + compute.bwd_s * (factor - 1.0) + exposed_s
 
 
-def _compute_alone(work: Pass, *notes: str) -> _Draft:
-    return _Draft(work.compute.total_s, 0.0, "compute", notes)
-
-
 def _from_exact(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft | None:
     """The measured iteration of just this shape, in the rank order gangs are started in.
 
@@ -180,8 +177,8 @@ def _from_curves(profile: Profile, shape: Shape, stretch: float, work: Pass) -> 
             blend, shape, lambda point: curve_time_s(point.allreduce_curve, size_bytes)
         )
 
-    low = max(point.allreduce_curve[0].bytes for point in blend.points)
-    high = min(point.allreduce_curve[-1].bytes for point in blend.points)
+    low = max(point.allreduce_curve[0].bytes for _, point in blend)
+    high = min(point.allreduce_curve[-1].bytes for _, point in blend)
     outside = [size for size in _reduced(profile) if not low <= size <= high]
     range_note = (
         f"all-reduce of {max(outside)} bytes outside of the measured {low} to {high}" if outside else ""
@@ -307,9 +304,7 @@ def _blended_s(
     blend: Blend, shape: Shape, measured_s: Callable[[Point], float], reductions: int = 1
 ) -> float:
     """Communication of a shape, from that of the points that speak for it, seconds."""
-    parts = (
-        weight * carried_over_s(point, shape, measured_s(point), reductions) for weight, point in blend.parts
-    )
+    parts = (weight * carried_over_s(point, shape, measured_s(point), reductions) for weight, point in blend)
     return max(0.0, sum(parts))
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dally.cluster.topology import Link, Shape, slowest
 from dally.profiles.allreduce import ring_factor
@@ -12,16 +11,8 @@ _SAME = 0.01
 """Two links are the same if they differ by no more than this fraction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """Measured points, each with its weight; weights sum to 1, and may be negative where a line goes on."""
-
-    parts: tuple[tuple[float, Point], ...]
-
-    @property
-    def points(self) -> tuple[Point, ...]:
-        """The points without their weights."""
-        return tuple(point for _, point in self.parts)
+Blend = Sequence[tuple[float, Point]]
+"""Measured points, each after its weight; weights sum to 1, and may be negative where a line goes on."""
 
 
 def tier_of(shape: Shape) -> str:
@@ -69,7 +60,7 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
     points = _nearest_link(points, shape)
     exact = [point for point in points if same_spread(point, shape)]
     if exact:
-        return Blend(((1.0, exact[0]),))
+        return [(1.0, exact[0])]
     nodes, sizes = len(shape.machines), [point.shape.gpus_per_node for point in points]
     per_node = min(max(sizes), max(min(sizes), (max(shape.machines) + shape.gpus / nodes) / 2))
     weights = _on_nearest_machines(points, nodes, per_node)
@@ -77,7 +68,7 @@ def blend_points(points: Sequence[Point], shape: Shape) -> Blend:
         away = per_node - sum(sizes) / len(points)
         pooled = [1 / len(points) + away * slope for slope in _growth(points)]
         weights = [(one + other) / 2 for one, other in zip(weights, pooled, strict=True)]
-    return Blend(tuple((weight, point) for weight, point in zip(weights, points, strict=True) if weight))
+    return [(weight, point) for weight, point in zip(weights, points, strict=True) if weight]
 
 
 def carried_over_s(point: Point, shape: Shape, comm_s: float, reductions: int) -> float:
@@ -105,18 +96,18 @@ def carried_over_s(point: Point, shape: Shape, comm_s: float, reductions: int) -
 
 def difference_note(blend: Blend, shape: Shape) -> str:
     """In words how the shape differs from the points chosen for it; empty if it does not."""
-    notes = []
-    if not all(same_spread(point, shape) for point in blend.points):
-        near = " and ".join(f"{point.shape.nodes}x{point.shape.gpus_per_node}" for point in blend.points)
+    notes, points = [], [point for _, point in blend]
+    if not all(same_spread(point, shape) for point in points):
+        near = " and ".join(f"{point.shape.nodes}x{point.shape.gpus_per_node}" for point in points)
         spread = "+".join(str(count) for count in shape.machines)
         racks = f" over {len(shape.racks)} racks" if len(shape.racks) > 1 else ""
         notes.append(f"GPUs spread {spread}{racks} not measured, taken from {near}")
-    links = [point.link for point in blend.points if not same_link(point.link, shape)]
+    links = [point.link for point in points if not same_link(point.link, shape)]
     crossed = crossed_link(shape)
     if links and links[0] is not None and crossed is not None:
         was, now = links[0].bandwidth_bps / 1e9, crossed.bandwidth_bps / 1e9
         notes.append(f"measured on links of {was:g} Gb/s, scaled to {now:g} Gb/s")
-    orders = {point.shape.rank_order for point in blend.points} - {None, "blocked"}
+    orders = {point.shape.rank_order for point in points} - {None, "blocked"}
     notes += [f"measured in rank order {order}" for order in sorted(filter(None, orders))]
     return "; ".join(notes)
 

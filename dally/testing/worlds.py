@@ -156,8 +156,8 @@ def worlds(
     types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
     topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
     jobs = draw(st.lists(_jobs(topology, models, varying, filtered), min_size=1, max_size=12))
-    named = sorted((job for job in jobs), key=lambda job: job.submit_s)
-    renamed = tuple(_named(job, f"j{number}") for number, job in enumerate(named))
+    named = sorted(jobs, key=lambda job: job.submit_s)
+    renamed = tuple(replace(job, job_id=f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()
     return World(topology, renamed, outages)
 
@@ -198,10 +198,6 @@ def _gangs(draw: st.DrawFn, sizes: Sequence[int], kind: JobKind) -> tuple[int, i
         return draw(st.integers(1, sum(sizes))), None
     share = draw(st.integers(1, max(sizes)))
     return share * draw(st.integers(1, sum(size >= share for size in sizes))), share
-
-
-def _named(job: Job, name: str) -> Job:
-    return replace(job, job_id=name)
 
 
 @st.composite

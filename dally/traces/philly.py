@@ -45,6 +45,8 @@ def _draft(entry: Any) -> Draft | Omission:
         gpus = sum(len(machine["gpus"]) for machine in attempts[-1]["detail"])
         if gpus == 0:
             return Omission.NO_GPU
+        if (status := entry["status"]) not in _STATUS:
+            raise RowError("unknown status", f"status is {status!r}, must be one of {', '.join(_STATUS)}")
         return Draft(
             _text(entry["jobid"]),
             timestamp_s(entry["submitted_time"], "submitted_time"),
@@ -52,7 +54,7 @@ def _draft(entry: Any) -> Draft | Omission:
             sum(_attempt_s(attempt) for attempt in attempts),
             _text(entry["user"]),
             _text(entry["vc"]),
-            status=_status(entry["status"]),
+            status=_STATUS[status],
         )
     except KeyError as error:
         raise RowError(f"lacks key {error}", f"the entry lacks the key {error}") from error
@@ -70,13 +72,6 @@ def _text(value: object) -> str:
     except UnicodeEncodeError:  # JSON can name halves of characters
         raise RowError("a name is not Unicode", f"{value!r} is not Unicode text") from None
     return text
-
-
-def _status(text: str) -> str:
-    """Philly's word for how a job ended, in Slurm's."""
-    if text not in _STATUS:
-        raise RowError("unknown status", f"status is {text!r}, must be one of {', '.join(_STATUS)}")
-    return _STATUS[text]
 
 
 def _attempt_s(attempt: Any) -> float:

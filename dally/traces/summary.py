@@ -14,14 +14,9 @@ PERCENTILES = (5, 25, 50, 75, 90, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class TraceSummary:
-    """The figures of a workload.
+    """The figures of a workload's jobs.
 
     Attributes:
-        source: The file or specification.
-        format: The file's format, or `generated`.
-        sha256: Digest of the input.
-        seed: Seed of a generated workload.
-        origin: The moment that became 0.
         jobs: Number of jobs.
         span_s: Last submission, seconds after the first.
         gpu_hours: Sum over the jobs of GPUs x hours.
@@ -34,16 +29,8 @@ class TraceSummary:
         users: Distinct users that are known.
         models: Jobs by model; those without one under the empty name.
         statuses: Jobs by status; those without one under the empty name.
-        dropped: Rows left out, by reason.
-        clamped: Jobs whose duration was raised.
-        outside: Jobs outside the slice.
     """
 
-    source: str
-    format: str
-    sha256: str
-    seed: int | None
-    origin: str
     jobs: int
     span_s: float
     gpu_hours: float
@@ -56,9 +43,6 @@ class TraceSummary:
     users: int
     models: Mapping[str, int]
     statuses: Mapping[str, int]
-    dropped: Mapping[str, int]
-    clamped: int
-    outside: int
 
 
 def summarize(workload: Workload) -> TraceSummary:
@@ -72,11 +56,6 @@ def summarize(workload: Workload) -> TraceSummary:
         seconds[job.gpus] = seconds.get(job.gpus, 0.0) + job.duration_s
     hours = {gpus: gpus * total_s / 3600.0 for gpus, total_s in sorted(seconds.items())}
     return TraceSummary(
-        source=workload.source,
-        format=workload.format,
-        sha256=workload.sha256,
-        seed=workload.seed,
-        origin=workload.origin,
         jobs=len(jobs),
         span_s=jobs[-1].submit_s,
         gpu_hours=math.fsum(hours.values()),
@@ -89,9 +68,6 @@ def summarize(workload: Workload) -> TraceSummary:
         users=len({job.user for job in jobs} - {""}),
         models=_by_count(job.model for job in jobs),
         statuses=_by_count(job.status for job in jobs),
-        dropped=workload.dropped,
-        clamped=workload.clamped,
-        outside=workload.outside,
     )
 
 

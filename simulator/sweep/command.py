@@ -16,7 +16,7 @@ from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepPlan, SweepTask, read_plan
 from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
-from simulator.sweep.work import Failure, Result, Store, collect, submit_tasks
+from simulator.sweep.work import Failure, Result, Store, collect, run_task
 from simulator.sweep.workers import LOCAL
 from simulator.sweep.workers import workers as start_workers
 
@@ -102,7 +102,8 @@ def _run(
     stop: Callable[[], bool],
 ) -> list[Failure]:
     with workers as executor:
-        pending = submit_tasks(tasks, executor)  # processes are forked here, before the bars have a thread
+        # Processes are forked here, before the bars have a thread.
+        pending = {executor.submit(run_task, task.policy, task.inputs): task for task in tasks}
         with progress_bars() as progress:
             bar = progress.add_task("runs", total=len(tasks))
 

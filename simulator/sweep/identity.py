@@ -8,10 +8,13 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import dally
 from dally.policies.registry import parse_policy
 from simulator.sweep.plan import SweepTask
 
 _COMMON = ("simulator.scenario", "simulator.inputs")
+_DALLY = Path(dally.__file__).parent
+"""Where the clusters and profiles lie that come with Dally, and that a task may name."""
 
 
 def task_key(task: SweepTask) -> str:
@@ -25,19 +28,9 @@ def task_key(task: SweepTask) -> str:
             for source in (task.inputs.trace, task.inputs.cluster, task.inputs.profiles, task.inputs.failures)
             if source is not None
         ],
-        "shipped": _shipped_digest(),
+        "shipped": path_digest(_DALLY / "cluster" / "examples") + path_digest(_DALLY / "profiles" / "sets"),
     }
     return _digest(json.dumps(known, sort_keys=True, default=str).encode())[:16]
-
-
-@cache
-def _shipped_digest() -> str:
-    """The digest of the clusters and profiles that a task may name and that come with Dally."""
-    spec = find_spec("dally")
-    assert spec is not None
-    assert spec.origin is not None
-    folder = Path(spec.origin).parent
-    return path_digest(folder / "cluster" / "examples") + path_digest(folder / "profiles" / "sets")
 
 
 @cache

@@ -4,7 +4,7 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +15,16 @@ from dally.atomic_file import write_atomically
 from dally.errors import DallyError, InputError
 from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
-from simulator.scenario import Scenario, folder_name, simulate
+from simulator.scenario import folder_name, simulate
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepTask
 
 _POLL_S = 0.2
 Result = Mapping[str, Any]
 """What a task came to: whether it is complete, a note, CPU seconds, the run's summary and blocks of jobs."""
+
+_scenario = lru_cache(maxsize=1)(load_scenario)
+"""The policies of one setting and seed follow each other, so one is kept."""
 
 
 def run_task(policy: str, inputs: Inputs) -> Result:
@@ -33,14 +36,8 @@ def run_task(policy: str, inputs: Inputs) -> Result:
         "note": run.note,
         "cpu_s": round(time.process_time() - began_s, 3),
         "summary": asdict(run.summary),
-        "blocks": [asdict(block) for block in run.blocks],
+        "blocks": [{"jct_mean_s": mean_s} for mean_s in run.blocks_s],
     }
-
-
-@lru_cache(maxsize=1)
-def _scenario(inputs: Inputs) -> Scenario:
-    """The policies of one setting and seed follow each other, so one is kept."""
-    return load_scenario(inputs)
 
 
 class Store:
@@ -98,17 +95,8 @@ class Failure:
     path: Path
 
 
-Pending = dict[Future[Result], SweepTask]
-"""What runs, or will."""
-
-
-def submit_tasks(tasks: Iterable[SweepTask], executor: Executor) -> Pending:
-    """Hand tasks to an executor, which begins with them."""
-    return {executor.submit(run_task, task.policy, task.inputs): task for task in tasks}
-
-
 def collect(
-    pending: Pending,
+    pending: dict[Future[Result], SweepTask],
     store: Store,
     stop: Callable[[], bool],
     tell: Callable[[SweepTask, Result | Failure], None],
@@ -116,7 +104,7 @@ def collect(
     """Keep the results of tasks as they come; those that fail do not hold up the others.
 
     Args:
-        pending: What was submitted.
+        pending: What was submitted, each with its task.
         store: Keeps each result as soon as it is there.
         stop: True ends the sweep; what has not finished by then is dropped.
         tell: Told of each task that ended.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from dally.policies.registry import parse_policy
 from dally.runs.records import JobRecord
 from simulator.inputs import Inputs, load_scenario
-from simulator.records import BLOCKS, Block, Blocks
+from simulator.records import BLOCKS, Blocks
 from simulator.scenario import simulate
 
 ENDED = JobRecord(
@@ -31,23 +31,23 @@ ENDED = JobRecord(
 
 
 def test_equally_many_jobs_by_submission_whatever_the_order_of_their_ends() -> None:
-    """Of 16 jobs two make a block; job n takes 10 n s and waits n s; the last does not end."""
+    """Of 16 jobs two make a block; job n takes 10 n s; the last does not end."""
     blocks = Blocks(16, together=False)
     for number in (9, *range(9), *range(10, 15)):
-        blocks.add(number, replace(ENDED, end_s=10.0 * number, queue_s=float(number)))
+        blocks.add(number, replace(ENDED, end_s=10.0 * number))
     blocks.add(15, replace(ENDED, status="REJECTED", end_s=None))
-    means = blocks.means()
+    means = blocks.means_s()
     assert len(means) == BLOCKS
-    assert (means[0], means[4], means[7]) == (Block(2, 5, 0.5), Block(2, 85, 8.5), Block(1, 140, 14))
+    assert (means[0], means[4], means[7]) == (5.0, 85.0, 140.0)
 
 
 def test_jobs_that_come_at_once_or_are_few_are_one_block() -> None:
-    assert [len(Blocks(100, together=True).means()), len(Blocks(7, together=False).means())] == [1, 1]
+    assert [len(Blocks(100, together=True).means_s()), len(Blocks(7, together=False).means_s())] == [1, 1]
 
 
 def test_the_blocks_of_a_run_hold_its_jobs() -> None:
     scenario = load_scenario(Inputs("philly-like:jobs=50,load=1,cluster_gpus=64", "demo"))
     run = simulate(scenario, parse_policy("fifo:backfill=easy"), None)
-    assert [block.jobs for block in run.blocks] == [7, 6, 6, 6, 7, 6, 6, 6]
-    mean_s = sum(block.jobs * block.jct_mean_s for block in run.blocks) / 50
+    jobs = (7, 6, 6, 6, 7, 6, 6, 6)
+    mean_s = sum(count * block_s for count, block_s in zip(jobs, run.blocks_s, strict=True)) / 50
     assert abs(mean_s - run.summary.jct_s.mean) < 1e-6 * mean_s

@@ -4,8 +4,6 @@ Its compute times are scaled by undocumented constants, so its slowdowns are dom
 extreme ones are not physical: use it to compare with the author's results, not to predict a real cluster.
 """
 
-from dataclasses import dataclass
-
 from dally.profiles.imports.imported import imported
 from dally.profiles.schema import Bucket, Compute, Env, Model, Profile
 
@@ -15,56 +13,48 @@ _SOURCE = (
     "overlaps is fitted, see docs/predictor.md"
 )
 
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    name: str
-    grad_mb: float
-    layers: int
-    compute_us: float
-    local_batch: int
-    overlap: float
-
-
 _ROWS = (
-    _Row("vgg11", 531, 11, 3632, 256, 0.8),
-    _Row("alexnet", 244, 8, 1032, 512, 1.0),
-    _Row("resnet18", 47, 21, 149, 512, 1.0),
-    _Row("resnet50", 102, 54, 11647, 512, 0.35),
-    _Row("mobilenetv3", 9.9, 52, 53, 512, 1.0),
-    _Row("bert-large", 562, 66, 1703, 256, 1.0),
+    ("vgg11", 531, 11, 3632, 256, 0.8),
+    ("alexnet", 244, 8, 1032, 512, 1.0),
+    ("resnet18", 47, 21, 149, 512, 1.0),
+    ("resnet50", 102, 54, 11647, 512, 0.35),
+    ("mobilenetv3", 9.9, 52, 53, 512, 1.0),
+    ("bert-large", 562, 66, 1703, 256, 1.0),
 )
-"""Megabytes (10^6) of fp32 gradients, and the share of compute over which layers become ready: that share, in
-steps of 0.05, is the one that brings the four slowdowns of a model nearest to the author's."""
+"""Model, megabytes (10^6) of fp32 gradients, layers, microseconds of compute, local batch, and the share of
+compute over which layers become ready: that share, in steps of 0.05, is the one that brings the four
+slowdowns of a model nearest to the author's."""
 
 
 def dally_profiles() -> tuple[Profile, ...]:
     """The profiles of the set."""
-    return tuple(_profile(row) for row in _ROWS)
+    return tuple(_profile(*row) for row in _ROWS)
 
 
-def _profile(row: _Row) -> Profile:
-    grad_bytes = round(row.grad_mb * 1e6)
-    compute_s = row.compute_us * 1e-6
-    bwd_s = compute_s * row.overlap
+def _profile(
+    name: str, grad_mb: float, layers: int, compute_us: float, local_batch: int, overlap: float
+) -> Profile:
+    grad_bytes = round(grad_mb * 1e6)
+    compute_s = compute_us * 1e-6
+    bwd_s = compute_s * overlap
     fwd_s = compute_s - bwd_s
     return Profile(
         schema=1,
         provenance=imported(_SOURCE, "facts, no code or data copied"),
         env=Env(),
         model=Model(
-            name=row.name,
+            name=name,
             params=grad_bytes // 4,
             dtype="float32",
             grad_bytes=grad_bytes,
-            local_batch=row.local_batch,
+            local_batch=local_batch,
             optimizer=None,
             buckets=tuple(
-                Bucket(round(grad_bytes / row.layers), fwd_s + bwd_s * number / row.layers)
-                for number in range(1, row.layers + 1)
+                Bucket(round(grad_bytes / layers), fwd_s + bwd_s * number / layers)
+                for number in range(1, layers + 1)
             ),
             peak_memory_bytes=None,
         ),
-        compute=Compute(fwd_s, bwd_s, 0.0, bwd_s * (1 - 1 / row.layers), None),
+        compute=Compute(fwd_s, bwd_s, 0.0, bwd_s * (1 - 1 / layers), None),
         tiers={},
     )

@@ -158,18 +158,6 @@ LAYERS: Mapping[str, tuple[TensorGroup, ...]] = {
 """The layers of each model, in forward order."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RealisticRow:
-    """A model, its batch, how often the optimizer passes over memory, its rate and where that comes from."""
-
-    name: str
-    local_batch: int
-    optimizer: str
-    memory_passes: int
-    samples_per_s: float
-    source: str
-
-
 def _derived_rate(name: str, efficiency: float = 1.0) -> float:
     """Samples/s at ResNet-50's published rate of multiply-accumulates times an efficiency."""
     return _RESNET50_SAMPLES_PER_S * _macs("resnet50") / _macs(name) * efficiency
@@ -179,23 +167,18 @@ def _macs(name: str) -> float:
     return sum(layer.macs for layer in LAYERS[name])
 
 
-def _rows() -> tuple[_RealisticRow, ...]:
-    mobile_source = f"{_DERIVED}, times {_MOBILE_EFFICIENCY:g} for depthwise convolutions (assumed)"
-    return (
-        _RealisticRow("vgg11", 64, "sgd", 5, _derived_rate("vgg11"), _DERIVED),
-        _RealisticRow("alexnet", 256, "sgd", 5, _derived_rate("alexnet"), _DERIVED),
-        _RealisticRow("resnet18", 128, "sgd", 5, _derived_rate("resnet18"), _DERIVED),
-        _RealisticRow("resnet50", 128, "sgd", 5, _RESNET50_SAMPLES_PER_S, _PUBLISHED_RESNET50),
-        _RealisticRow(
-            "mobilenetv3", 256, "sgd", 5, _derived_rate("mobilenetv3", _MOBILE_EFFICIENCY), mobile_source
-        ),
-        _RealisticRow("bert-large", 7, "adam", 7, _BERT_SAMPLES_PER_S, _PUBLISHED_BERT),
-    )
-
-
 def realistic_profiles() -> tuple[Profile, ...]:
     """The profiles of the set."""
-    return tuple(_profile(row) for row in _rows())
+    mobile_source = f"{_DERIVED}, times {_MOBILE_EFFICIENCY:g} for depthwise convolutions (assumed)"
+    mobile_rate = _derived_rate("mobilenetv3", _MOBILE_EFFICIENCY)
+    return (
+        _profile("vgg11", 64, "sgd", 5, _derived_rate("vgg11"), _DERIVED),
+        _profile("alexnet", 256, "sgd", 5, _derived_rate("alexnet"), _DERIVED),
+        _profile("resnet18", 128, "sgd", 5, _derived_rate("resnet18"), _DERIVED),
+        _profile("resnet50", 128, "sgd", 5, _RESNET50_SAMPLES_PER_S, _PUBLISHED_RESNET50),
+        _profile("mobilenetv3", 256, "sgd", 5, mobile_rate, mobile_source),
+        _profile("bert-large", 7, "adam", 7, _BERT_SAMPLES_PER_S, _PUBLISHED_BERT),
+    )
 
 
 def ddp_buckets(layers: Sequence[TensorGroup], fwd_s: float, bwd_s: float) -> tuple[Bucket, ...]:
@@ -218,25 +201,36 @@ def ddp_buckets(layers: Sequence[TensorGroup], fwd_s: float, bwd_s: float) -> tu
     return (*buckets, Bucket(held, fwd_s + bwd_s)) if held else tuple(buckets)
 
 
-def _profile(row: _RealisticRow) -> Profile:
-    """Backward takes two thirds of forward and backward; the optimizer is bound by memory bandwidth."""
-    layers = LAYERS[row.name]
+def _profile(
+    name: str, local_batch: int, optimizer: str, memory_passes: int, samples_per_s: float, source: str
+) -> Profile:
+    """Backward takes two thirds of forward and backward; the optimizer is bound by memory bandwidth.
+
+    Args:
+        name: The model.
+        local_batch: Samples of one GPU.
+        optimizer: Its name.
+        memory_passes: How often it passes over the parameters in memory.
+        samples_per_s: The model's rate on one GPU.
+        source: Where that comes from.
+    """
+    layers = LAYERS[name]
     params = sum(sum(layer.params) for layer in layers)
-    step_s = row.memory_passes * params * 4 / _HBM_BYTES_PER_S
-    busy_s = row.local_batch / row.samples_per_s - step_s
+    step_s = memory_passes * params * 4 / _HBM_BYTES_PER_S
+    busy_s = local_batch / samples_per_s - step_s
     fwd_s, bwd_s = busy_s / 3, busy_s * 2 / 3
     buckets = ddp_buckets(layers, fwd_s, bwd_s)
     return Profile(
         schema=1,
-        provenance=imported(row.source, "published figures"),
+        provenance=imported(source, "published figures"),
         env=Env(gpu_type="v100", gpu_count=1),
         model=Model(
-            name=row.name,
+            name=name,
             params=params,
             dtype="float32",
             grad_bytes=params * 4,
-            local_batch=row.local_batch,
-            optimizer=row.optimizer,
+            local_batch=local_batch,
+            optimizer=optimizer,
             buckets=buckets,
             peak_memory_bytes=None,
         ),

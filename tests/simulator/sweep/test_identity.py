@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import dally
 from simulator.sweep import identity
 from simulator.sweep.plan import SweepTask, read_plan
 
@@ -18,7 +19,7 @@ def _read_again() -> Iterator[None]:
 
 
 def forget() -> None:
-    for cached in (identity.path_digest, identity.code_digest, identity._module, identity._shipped_digest):
+    for cached in (identity.path_digest, identity.code_digest, identity._module):
         cached.cache_clear()
 
 
@@ -56,7 +57,9 @@ def test_code_counts_with_what_it_imports_and_comments_do_not(
     sys.modules.pop("thirdparty", None)
 
 
-def test_the_clusters_and_profiles_that_come_with_dally_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clusters_and_profiles_that_come_with_dally_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders: list[Path] = []
 
     def digest(path: Path) -> str:
@@ -64,6 +67,7 @@ def test_the_clusters_and_profiles_that_come_with_dally_count(monkeypatch: pytes
         return path.name
 
     monkeypatch.setattr(identity, "path_digest", digest)
-    identity._shipped_digest.__wrapped__()
-    assert [folder.name for folder in folders] == ["examples", "sets"]
-    assert all(any(folder.iterdir()) for folder in folders)
+    identity.task_key(task(tmp_path))
+    shipped = [folder for folder in folders if folder.parent.parent == Path(dally.__file__).parent]
+    assert [folder.name for folder in shipped] == ["examples", "sets"]
+    assert all(any(folder.iterdir()) for folder in shipped)

@@ -78,16 +78,9 @@ class CommandLine:
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
-        text = self.read(
-            "sacct",
-            "--allusers",
-            "--allocations",
-            "--parsable2",
-            f"--partition={','.join(partitions)}",
-            f"--starttime=now-{days}days",
-            f"--format={_ENDED}",
-        )
-        return read_ended(text)
+        whose = ("--allusers", "--allocations", f"--partition={','.join(partitions)}")
+        since = f"--starttime=now-{days}days"
+        return read_ended(self.read("sacct", *whose, since, "--parsable2", f"--format={_ENDED}"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders; one that holds something that is no number and no name is refused unsent."""

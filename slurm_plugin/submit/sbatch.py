@@ -74,7 +74,22 @@ class SubmissionOutcome:
 def main() -> None:
     """Entry point of `dally-sbatch`; becomes sbatch, or prints one line and exits 1."""
     try:
-        _run(sys.argv[1:])
+        submission = read_submission(sys.argv[1:], os.environ, sys.stdin.buffer.read, _plugin_options)
+        if "help" in submission.asked:
+            print(_USAGE, end="")
+            return
+        if "version" in submission.asked:
+            print(f"dally-sbatch {__version__}")
+            return
+        outcome = decide(submission, os.urandom(8).hex())
+        for note in outcome.notes:
+            print(f"dally-sbatch: {note}", file=sys.stderr)
+        if "dry-run" in submission.asked:
+            print(shlex.join(outcome.command))
+            print(_understood(outcome.request))
+            return
+        os.environ.update(outcome.variables)
+        _become(outcome.command, submission.stdin)
     except DallyError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -164,25 +179,6 @@ def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, 
     except ValueError:
         told = None
     return head.split(b"\r\n")[0].decode("ascii", "replace"), told if isinstance(told, dict) else None
-
-
-def _run(arguments: Sequence[str]) -> None:
-    submission = read_submission(arguments, os.environ, sys.stdin.buffer.read, _plugin_options)
-    if "help" in submission.asked:
-        print(_USAGE, end="")
-        return
-    if "version" in submission.asked:
-        print(f"dally-sbatch {__version__}")
-        return
-    outcome = decide(submission, os.urandom(8).hex())
-    for note in outcome.notes:
-        print(f"dally-sbatch: {note}", file=sys.stderr)
-    if "dry-run" in submission.asked:
-        print(shlex.join(outcome.command))
-        print(_understood(outcome.request))
-        return
-    os.environ.update(outcome.variables)
-    _become(outcome.command, submission.stdin)
 
 
 def _understood(request: Request | None) -> str:

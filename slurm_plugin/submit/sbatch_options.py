@@ -77,26 +77,13 @@ _LETTERS = {
     **{"Q": "quiet", "S": "core-spec", "V": "version", "W": "wait"},
 }
 
+_SET_BY_VARIABLE = """
+    batch cluster-constraint clusters constraint exclusive gpus gpus-per-node gpus-per-socket gpus-per-task
+    gres no-requeue partition requeue reservation spread-job tres-per-task
+"""
 _VARIABLES = {
-    "SBATCH_BATCH": "batch",
-    "SBATCH_CLUSTERS": "clusters",
-    "SLURM_CLUSTERS": "clusters",
-    "SBATCH_CLUSTER_CONSTRAINT": "cluster-constraint",
-    "SBATCH_CONSTRAINT": "constraint",
-    "SBATCH_EXCLUSIVE": "exclusive",
-    "SBATCH_GPUS": "gpus",
-    "SBATCH_GPUS_PER_NODE": "gpus-per-node",
-    "SBATCH_GPUS_PER_SOCKET": "gpus-per-socket",
-    "SBATCH_GPUS_PER_TASK": "gpus-per-task",
-    "SBATCH_GRES": "gres",
-    "SBATCH_NO_REQUEUE": "no-requeue",
-    "SBATCH_PARTITION": "partition",
-    "SBATCH_REQUEUE": "requeue",
-    "SBATCH_REQ_SWITCH": "switches",
-    "SBATCH_RESERVATION": "reservation",
-    "SBATCH_SEGMENT_SIZE": "segment",
-    "SBATCH_SPREAD_JOB": "spread-job",
-    "SBATCH_TRES_PER_TASK": "tres-per-task",
+    **{f"SBATCH_{name.upper().replace('-', '_')}": name for name in _SET_BY_VARIABLE.split()},
+    **{"SLURM_CLUSTERS": "clusters", "SBATCH_REQ_SWITCH": "switches", "SBATCH_SEGMENT_SIZE": "segment"},
 }
 """Variables that set an option which matters here; sbatch reads no variable for the others of them."""
 

@@ -1,6 +1,5 @@
 """The facts about a site that checks judge, and what a check finds."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -158,11 +157,6 @@ class SiteFacts:
         """A setting of slurmctld; empty if it is unset."""
         value = self.settings.get(key, "")
         return "" if value.lower() in _UNSET else value
-
-    def seconds(self, key: str) -> int:
-        """A setting in seconds; 0 if it is unset."""
-        number = re.match(r"\d+", self.setting(key))
-        return int(number[0]) if number else 0
 
     def option(self, key: str, name: str) -> str | None:
         """One of a setting's comma-separated options; empty if it has no value, None if it is not there."""

@@ -15,9 +15,8 @@ import click
 
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.accounting_database import add_accounting
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user, temporary_slurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 
 SACCT = (
     "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"

@@ -136,10 +136,8 @@ def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
     return ("sbatch", *submission.words, *added, *submission.rest)
 
 
-def ask_controller(
-    url: str, page: str = "/health", timeout_s: float = _HEALTH_TIMEOUT_S
-) -> tuple[str, Mapping[str, Any]]:
-    """Why no controller answers at its address, and what one that is well shows on a page.
+def ask_controller(url: str) -> tuple[str, Mapping[str, Any]]:
+    """Why no controller answers at its address, and what one that is well tells of itself.
 
     Returns:
         The reason is empty if the controller is well, or the address empty.
@@ -147,7 +145,7 @@ def ask_controller(
     if not url:
         return "", {}
     try:
-        status, told = read_page(url, page, timeout_s)
+        status, told = read_page(url, "/health", _HEALTH_TIMEOUT_S)
     except NoControllerError as error:
         return str(error), {}
     if status.split(" ")[1:2] != ["200"]:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import Topology
@@ -108,7 +107,6 @@ class SiteFacts:
         profiles_error: Why the profiles cannot be read.
         state_dir: The controller's folder; None if it is missing.
         health_error: Why the controller did not answer; empty if it did, or is not asked.
-        running_times: What the controller says it goes by of running times; empty if it says nothing.
     """
 
     config_path: Path
@@ -140,7 +138,6 @@ class SiteFacts:
     profiles_error: str = ""
     state_dir: StateFolder | None = None
     health_error: str = ""
-    running_times: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def required_config(self) -> Config:

@@ -225,7 +225,7 @@ class PublishedStatus:
         self.problems = (*self.problems, problem)[-_MOST_PROBLEMS:]
 
     def health(self) -> tuple[str, float | None]:
-        """Why jobs must not be given to it, empty if they may; and the age of its last good cycle, seconds."""
+        """Why jobs must not be given to it, empty if they may; and the age of its last good cycle."""
         if self.last is None:
             return "no cycle has gone well yet", None
         _, published_s, period_s = self.last

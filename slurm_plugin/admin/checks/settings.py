@@ -24,9 +24,8 @@ def memory(site: SiteFacts) -> Finding:
 
 def _limits(row: Row) -> bool:
     """Whether a job without --mem gets less than all memory, by the settings of all or of a partition."""
-    if any(row.get(key, "") not in _NO_LIMIT for key in ("DefMemPerNode", "DefMemPerCPU")):
-        return True
-    return "DefMemPerGPU" in row.get("JobDefaults", "")
+    limits = [row.get(key, "") for key in ("DefMemPerNode", "DefMemPerCPU")]
+    return not set(limits).issubset(_NO_LIMIT) or "DefMemPerGPU" in row.get("JobDefaults", "")
 
 
 def requeue(site: SiteFacts) -> Finding:

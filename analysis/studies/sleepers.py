@@ -13,8 +13,8 @@ from random import Random
 
 import click
 
+from analysis.studies.accounting_database import add_accounting
 from dally.errors import DallyError
-from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user, temporary_slurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 

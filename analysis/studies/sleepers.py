@@ -15,11 +15,10 @@ from random import Random
 import click
 
 from analysis.advise.naming import COLUMNS
+from analysis.studies.accounting_database import add_accounting
 from analysis.studies.common import StudyCommand
-from slurm_plugin.local_cluster.accounting_database import add_accounting
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user, temporary_slurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 
 ACCOUNTS = {"vision": ("dally-alice",), "language": ("dally-bob",)}
 _NAMES = {"dally-alice": ("train-resnet50", "vgg11-sweep"), "dally-bob": ("bert-large-ft", "debug")}

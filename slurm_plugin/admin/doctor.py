@@ -58,7 +58,6 @@ CHECKS: tuple[Check, ...] = (
     Check("profiles", setup.profiles, needs_slurm=False),
     Check("state folder", setup.state_folder, needs_slurm=False),
     Check("controller", setup.health, needs_slurm=False),
-    Check("run times", setup.running_times, needs_slurm=False),
     Check("reports", setup.reports, needs_slurm=False),
 )
 

@@ -78,16 +78,9 @@ class CommandLine:
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
-        text = self.read(
-            "sacct",
-            "--allusers",
-            "--allocations",
-            "--parsable2",
-            f"--partition={','.join(partitions)}",
-            f"--starttime=now-{days}days",
-            f"--format={_ENDED}",
-        )
-        return read_ended(text)
+        whose = ("--allusers", "--allocations", f"--partition={','.join(partitions)}")
+        since = f"--starttime=now-{days}days"
+        return read_ended(self.read("sacct", *whose, since, "--parsable2", f"--format={_ENDED}"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders; one that holds something that is no number and no name is refused unsent."""
@@ -95,7 +88,9 @@ class CommandLine:
 
     def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
         """Carry out orders of one kind together, each step for all of them; no process gets too many."""
-        for (kind, signal_name), group in groupby(orders, key=_kind):
+        for (kind, signal_name), group in groupby(
+            orders, key=lambda order: (type(order), order.signal if isinstance(order, Signal) else "")
+        ):
             alike = list(group)
             for some in (alike[start : start + _AT_ONCE] for start in range(0, len(alike), _AT_ONCE)):
                 if kind is Cancel:
@@ -113,16 +108,20 @@ class CommandLine:
         refusals: list[str | None] = [None] * len(lines)
         for step in range(len(lines[0])):
             accepted = [index for index, refusal in enumerate(refusals) if refusal is None]
-            if not accepted:
-                break
-            output = self._run("scontrol", text=script([lines[index][step] for index in accepted]))
-            said = answers(output.stderr, len(accepted))
-            if said is None:
-                why = first_line(output.stderr) or output.returncode
-                raise SlurmUnavailableError(f"scontrol ended early: {why}")
+            said = self._scontrol([lines[index][step] for index in accepted])
             for index, answer in zip(accepted, said, strict=True):
                 refusals[index] = first_line(answer) or None
         return refusals
+
+    def _scontrol(self, lines: Sequence[str]) -> list[str]:
+        if not lines:
+            return []
+        output = self._run("scontrol", text=script(lines))
+        said = answers(output.stderr, len(lines))
+        if said is None:
+            why = first_line(output.stderr) or output.returncode
+            raise SlurmUnavailableError(f"scontrol ended early: {why}")
+        return said
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]
@@ -200,11 +199,6 @@ def parse_version(text: str) -> tuple[int, int] | None:
     """The version in what a command prints of it, such as `slurm-wlm 22.05.8`; None if there is none."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
-
-
-def _kind(order: Order) -> tuple[type[Order], str]:
-    """What orders must have in common to go to one process."""
-    return type(order), order.signal if isinstance(order, Signal) else ""
 
 
 def _refusal(number: str, lines: Sequence[str]) -> str | None:

@@ -122,9 +122,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     get = record.get
     state_name, reason = _text(get("job_state")), _text(get("state_reason"))
     state = job_state(state_name)
-    status = _whole(
-        get("exit_code")
-    )  # as of wait(); as in a shell, 128 and more for a script that a signal ended
+    # As of wait(); as in a shell, 128 and more for a script that a signal ended.
+    status = _whole(get("exit_code"))
     killed_by = status & _SIGNAL_BITS
     waits = state is State.PENDING
     nodes = node_names(_text(get("nodes")))

@@ -184,7 +184,9 @@ class PyslurmSlurm:
         try:
             reservation.create()
         except self._pyslurm.RPCError:
-            if not any(_is_fence(record, order) for record in self._load("Reservations")):
+            found = self._load("Reservations")
+            shown = [(fence.name, set(node_names(fence.nodes)), fence.users) for fence in found]
+            if (order.name, set(order.nodes), [order.user]) not in shown:
                 raise
 
     def _load(self, kind: str) -> Iterable[Any]:
@@ -217,14 +219,6 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_fence(record: Any, order: Reserve) -> bool:
-    return (
-        record.name == order.name
-        and set(node_names(record.nodes)) == set(order.nodes)
-        and record.users == [order.user]
-    )
-
-
 def _keys(record: Any) -> tuple[_Key, ...]:
     """Number and submission of each job that a record stands for: the waiting tasks of an array share one."""
     submit_s = float(record.submit_time or 0)
@@ -241,7 +235,7 @@ def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
     """A job as commands showed it, with what pyslurm knows better by now."""
     state = _state(record)
     waits = state is State.PENDING
-    reason = _reason(record)
+    reason = {None: "", "None": "", _REQUEUED: "JobHeldUser"}.get(record.state_reason, record.state_reason)
     return replace(
         job,
         state=state,
@@ -263,12 +257,6 @@ def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
 
 def _state(record: Any) -> State:
     return job_state(record.state or "")
-
-
-def _reason(record: Any) -> str:
-    if record.state_reason in (None, "None"):
-        return ""
-    return "JobHeldUser" if record.state_reason == _REQUEUED else str(record.state_reason)
 
 
 def _gpus_by_node(record: Any) -> dict[str, int]:

@@ -308,20 +308,10 @@ class UnlockPartition:
     name: str
 
 
-Order = (
-    ReleaseOnNodes
-    | Rehold
-    | Requeue
-    | Signal
-    | Cancel
-    | ReleaseToSlurm
-    | Reserve
-    | Unreserve
-    | LockPartition
-    | UnlockPartition
-)
 ReservationOrder = Reserve | Unreserve | LockPartition | UnlockPartition
 """Those that are about no job."""
+
+Order = ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm | ReservationOrder
 
 
 class Slurm(Protocol):

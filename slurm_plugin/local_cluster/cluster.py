@@ -10,6 +10,7 @@ from typing import Protocol
 from dally.errors import DallyError
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.network import JoinedNetwork, Traffic
+from dally.hosts.network_spec import INTERFACE
 from dally.hosts.processes import Command, Running
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
@@ -79,7 +80,8 @@ class LocalCluster:
         """Start nothing: every command goes to the cluster that is there."""
         self.spec = spec
         self.network = network
-        self.conf, self.work, self.interface = spec.conf, spec.work, spec.interface
+        self.conf, self.work = spec.conf, spec.work
+        self.interface = INTERFACE if spec.network else ""
         self.python = sys.executable
         self.partition = spec.partitions[0]
 

@@ -11,14 +11,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from dally.hosts.network import LocalNetwork
-from slurm_plugin.local_cluster.cluster import ClusterError, LocalCluster, search_path
+from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError, LocalCluster, search_path
 from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
@@ -26,7 +28,6 @@ PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plu
 """Debian's packages that a local cluster needs."""
 
 START_S = 60.0
-COMMAND_S = 30.0
 _POLL_S = 0.05
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "sbatch")
 _FOLDERS = {".": 0o755, "work": 0o1777, "state": 0o700} | dict.fromkeys(
@@ -206,9 +207,7 @@ class LocalSlurm:
         self._start_slurm()
         self.wait_for(lambda: self.node_states() <= {"idle", "mix", "alloc"}, "all nodes to be up")
 
-    def run(
-        self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = COMMAND_S
-    ) -> str:
+    def run(self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = ASK_S) -> str:
         """Return the standard output of a command that speaks to this cluster, run by this or another user.
 
         Raises:
@@ -217,7 +216,7 @@ class LocalSlurm:
         return self.cluster.ask(*_as_user(user, command), stdin=stdin, timeout_s=timeout_s)
 
     def attempt(
-        self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = COMMAND_S
+        self, *command: str, user: str | None = None, stdin: str = "", timeout_s: float = ASK_S
     ) -> subprocess.CompletedProcess[str]:
         """Like `run`, but exit code, output and errors are for the caller to judge."""
         return self.cluster.attempt(*_as_user(user, command), stdin=stdin, timeout_s=timeout_s)
@@ -289,13 +288,35 @@ class LocalSlurm:
         if daemon.poll() is None:
             os.kill(self._pid(name), number)
         try:
-            daemon.wait(COMMAND_S)
+            daemon.wait(ASK_S)
         except subprocess.TimeoutExpired as error:
-            raise ClusterError(f"{name} did not end within {COMMAND_S:g} s of {number.name}") from error
+            raise ClusterError(f"{name} did not end within {ASK_S:g} s of {number.name}") from error
 
     def _tail(self, log: str) -> str:
         path = self.spec.folder / "log" / log
         return " | ".join(path.read_text(errors="replace").splitlines()[-3:]) if path.exists() else "nothing"
+
+
+@contextmanager
+def temporary_slurm(
+    spec: Callable[[Path], LocalClusterSpec], timeout_s: float = START_S
+) -> Iterator[LocalSlurm]:
+    """A Slurm that is brought up in a new folder below /tmp; afterwards it is ended and the folder removed.
+
+    Args:
+        spec: Gives what it is made of, for its folder.
+        timeout_s: Longest wait for its nodes.
+
+    Raises:
+        ClusterError: It does not come up.
+    """
+    with TemporaryDirectory(prefix="dally-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        local_slurm = LocalSlurm(spec(Path(folder)))
+        local_slurm.start(timeout_s)
+        try:
+            yield local_slurm
+        finally:
+            local_slurm.stop()
 
 
 def _as_user(user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -345,6 +366,6 @@ def make_user(name: str) -> None:
     if any(account.pw_name == name for account in pwd.getpwall()):
         return
     command = ["useradd", "--no-create-home", "--home-dir", "/tmp", "--shell", "/bin/sh", name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S)
     if done.returncode:
         raise ClusterError(f"cannot make the user {name}: {done.stderr.strip()}")

@@ -11,7 +11,7 @@ from dally.cluster.toml_writer import write_toml
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
-from dally.hosts.network_spec import CORE, CORE_ADDRESS, INTERFACE, NetworkSpec
+from dally.hosts.network_spec import CORE, CORE_ADDRESS, NetworkSpec
 
 PRELOADED = "preloaded"
 """In the work folder, where nodes have processes that have loaded torch already, their sockets."""
@@ -123,11 +123,6 @@ class LocalClusterSpec:
     def cluster_file(self) -> Path:
         """The file that describes the cluster to Dally, with the true links; only with a network."""
         return self.folder / "etc" / "cluster.toml"
-
-    @property
-    def interface(self) -> str:
-        """The network interface of every node; empty where they have none of their own."""
-        return INTERFACE if self.network else ""
 
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes, in order."""

@@ -78,17 +78,12 @@ def cut(topology: Topology, gpus: Mapping[str, int]) -> Topology:
     kept = [index for index, machine in enumerate(topology.machines) if machine.name in gpus]
     if not kept:
         raise InputError(f"cluster {topology.name} has no node of Dally's partitions with GPUs")
-    machines = []
-    for machine in (topology.machines[index] for index in kept):
-        count = gpus[machine.name]
-        if count != machine.gpus:
-            slots = 1 if count % machine.slots else machine.slots
-            machine = replace(machine, gpus=count, slots=slots)
-        machines.append(machine)
-    held: Counter[int] = Counter()
+    machines, held = [], Counter[int]()
     for index in kept:
-        for domain in topology.ancestors[index]:
-            held[domain] += gpus[topology.machines[index].name]
+        machine = topology.machines[index]
+        count = gpus[machine.name]
+        machines.append(replace(machine, gpus=count, slots=1 if count % machine.slots else machine.slots))
+        held.update(dict.fromkeys(topology.ancestors[index], count))
     number = {old: new for new, old in enumerate(sorted(held))}
     domains = [
         replace(

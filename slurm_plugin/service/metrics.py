@@ -16,8 +16,10 @@ from slurm_plugin.service.report import PublishedStatus, Report
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class Metrics:
+class Metrics(Collector):
     """The controller's metrics, in a registry of their own.
+
+    What is known of the last cycle is read off the published status when somebody asks.
 
     Attributes:
         slurm_unavailable: Cycles that ended because Slurm did not answer.
@@ -26,7 +28,7 @@ class Metrics:
 
     def __init__(self, status: PublishedStatus) -> None:
         registry = CollectorRegistry()
-        self._registry = registry
+        self._registry, self._status = registry, status
         self._cycle = Histogram(
             "dally_cycle_seconds", "Time that a cycle took.", registry=registry, buckets=_SECONDS
         )
@@ -44,7 +46,7 @@ class Metrics:
         self.journal_errors = Counter(
             "dally_journal_errors", "Cycles in which the journal could not be written.", registry=registry
         )
-        registry.register(_FromPublishedStatus(status))
+        registry.register(self)
 
     def cycle(self, latest: Report) -> None:
         """A cycle went well."""
@@ -67,15 +69,8 @@ class Metrics:
         """All of them, in Prometheus' text format."""
         return generate_latest(self._registry)
 
-
-class _FromPublishedStatus(Collector):
-    """Metrics that are read off the last report when somebody asks."""
-
-    def __init__(self, status: PublishedStatus) -> None:
-        self._status = status
-
     def collect(self) -> Iterator[Metric]:
-        """The metrics; few before the first good cycle."""
+        """What the published status tells; little before the first good cycle."""
         info = GaugeMetricFamily("dally_build_info", "Version and mode.", labels=["version", "mode"])
         info.add_metric([__version__, self._status.mode], 1)
         yield info

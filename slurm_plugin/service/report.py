@@ -197,23 +197,6 @@ class CycleProblem:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether jobs may be given to the controller, and if not, why.
-
-    Attributes:
-        ok: They may.
-        mode: normal, drain or shadow.
-        age_s: Seconds since the last good cycle; None if there was none.
-        reason: Why they may not; empty if they may.
-    """
-
-    ok: bool
-    mode: str
-    age_s: float | None
-    reason: str
-
-
 @dataclass(slots=True)
 class PublishedStatus:
     """What the daemon publishes after each cycle; its readers are other threads, which only read.
@@ -241,27 +224,26 @@ class PublishedStatus:
         """A cycle did not go well."""
         self.problems = (*self.problems, problem)[-_MOST_PROBLEMS:]
 
-    def health(self) -> Health:
-        """Whether all is well now. In shadow mode jobs must not be given to it: it would start none."""
+    def health(self) -> tuple[str, float | None]:
+        """Why jobs must not be given to it, empty if they may; and the age of its last good cycle."""
         if self.last is None:
-            return Health(False, self.mode, None, "no cycle has gone well yet")
+            return "no cycle has gone well yet", None
         _, published_s, period_s = self.last
         age_s = round(time.monotonic() - published_s, 1)
         if self.mode == "shadow":
-            return Health(False, self.mode, age_s, "shadow mode starts no jobs")
-        if age_s > 3 * period_s + GRACE_S:
-            return Health(False, self.mode, age_s, f"the last good cycle was {age_s:.0f} s ago")
-        return Health(True, self.mode, age_s, "")
+            return "shadow mode starts no jobs", age_s
+        late = f"the last good cycle was {age_s:.0f} s ago"
+        return late if age_s > 3 * period_s + GRACE_S else "", age_s
 
     def as_data(self) -> dict[str, Any]:
         """All but the jobs, as plain data."""
-        health = self.health()
+        reason, age_s = self.health()
         said: dict[str, Any] = {
-            "healthy": health.ok,
-            "reason": health.reason,
+            "healthy": not reason,
+            "reason": reason,
             "mode": self.mode,
             "version": __version__,
-            "age_s": health.age_s,
+            "age_s": age_s,
             "problems": [asdict(problem) for problem in self.problems],
         }
         if self.last is not None:

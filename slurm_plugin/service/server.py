@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -74,10 +74,11 @@ class Pages:
         return _error(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _health(self) -> Page:
-        health = self._status.health()
-        status = HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE
+        reason, age_s = self._status.health()
+        said = {"ok": not reason, "mode": self._status.mode, "age_s": age_s, "reason": reason}
         policy = {"plans_by": self._status.plans_by, "batching": self._status.batching}
-        return _page(asdict(health) | policy, status, health.reason or None)
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+        return _page(said | policy, status, reason or None)
 
     def _jobs(self) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""

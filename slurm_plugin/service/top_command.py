@@ -16,8 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from dally.errors import InputError
-from slurm_plugin.service.cli import NoControllerError, ask, config_option
+from slurm_plugin.service.cli import ask, config_option
 from slurm_plugin.service.top_view import ControllerView, screen
+from slurm_plugin.submit.sbatch import NoControllerError
 
 _UNHEALTHY = 3
 

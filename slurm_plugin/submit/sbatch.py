@@ -74,7 +74,22 @@ class SubmissionOutcome:
 def main() -> None:
     """Entry point of `dally-sbatch`; becomes sbatch, or prints one line and exits 1."""
     try:
-        _run(sys.argv[1:])
+        submission = read_submission(sys.argv[1:], os.environ, sys.stdin.buffer.read, _plugin_options)
+        if "help" in submission.asked:
+            print(_USAGE, end="")
+            return
+        if "version" in submission.asked:
+            print(f"dally-sbatch {__version__}")
+            return
+        outcome = decide(submission, os.urandom(8).hex())
+        for note in outcome.notes:
+            print(f"dally-sbatch: {note}", file=sys.stderr)
+        if "dry-run" in submission.asked:
+            print(shlex.join(outcome.command))
+            print(_understood(outcome.request))
+            return
+        os.environ.update(outcome.variables)
+        _become(outcome.command, submission.stdin)
     except DallyError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -121,10 +136,8 @@ def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
     return ("sbatch", *submission.words, *added, *submission.rest)
 
 
-def ask_controller(
-    url: str, page: str = "/health", timeout_s: float = _HEALTH_TIMEOUT_S
-) -> tuple[str, Mapping[str, Any]]:
-    """Why no controller answers at its address, and what one that is well shows on a page.
+def ask_controller(url: str) -> tuple[str, Mapping[str, Any]]:
+    """Why no controller answers at its address, and what one that is well tells of itself.
 
     Returns:
         The reason is empty if the controller is well, or the address empty.
@@ -132,7 +145,7 @@ def ask_controller(
     if not url:
         return "", {}
     try:
-        status, told = read_page(url, page, timeout_s)
+        status, told = read_page(url, "/health", _HEALTH_TIMEOUT_S)
     except NoControllerError as error:
         return str(error), {}
     if status.split(" ")[1:2] != ["200"]:
@@ -164,25 +177,6 @@ def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, 
     except ValueError:
         told = None
     return head.split(b"\r\n")[0].decode("ascii", "replace"), told if isinstance(told, dict) else None
-
-
-def _run(arguments: Sequence[str]) -> None:
-    submission = read_submission(arguments, os.environ, sys.stdin.buffer.read, _plugin_options)
-    if "help" in submission.asked:
-        print(_USAGE, end="")
-        return
-    if "version" in submission.asked:
-        print(f"dally-sbatch {__version__}")
-        return
-    outcome = decide(submission, os.urandom(8).hex())
-    for note in outcome.notes:
-        print(f"dally-sbatch: {note}", file=sys.stderr)
-    if "dry-run" in submission.asked:
-        print(shlex.join(outcome.command))
-        print(_understood(outcome.request))
-        return
-    os.environ.update(outcome.variables)
-    _become(outcome.command, submission.stdin)
 
 
 def _understood(request: Request | None) -> str:

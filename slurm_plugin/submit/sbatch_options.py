@@ -51,22 +51,18 @@ _NOTHING = """
     spread-job test-only usage use-min-nodes verbose version wait
 """
 _PERHAPS = "exclusive get-user-env nice no-kill propagate"
-_OLD = {
-    **dict.fromkeys(_VALUE.split(), HasArg.REQUIRED),
-    **dict.fromkeys(_NOTHING.split(), HasArg.NO),
-    **dict.fromkeys(_PERHAPS.split(), HasArg.OPTIONAL),
-}
-"""Options of 22.05."""
-
 _NEW_VALUE = "container-id extra resources segment tres-bind tres-per-task"
 _NEW_NOTHING = "consolidate-segments external spread-segments stepmgr"
 _NEW_PERHAPS = "oom-kill-step resv-ports"
-_NEW = {
+_KNOWN = {
+    **dict.fromkeys(_VALUE.split(), HasArg.REQUIRED),
+    **dict.fromkeys(_NOTHING.split(), HasArg.NO),
+    **dict.fromkeys(_PERHAPS.split(), HasArg.OPTIONAL),
     **dict.fromkeys(_NEW_VALUE.split(), HasArg.REQUIRED),
     **dict.fromkeys(_NEW_NOTHING.split(), HasArg.NO),
     **dict.fromkeys(_NEW_PERHAPS.split(), HasArg.OPTIONAL),
 }
-"""Options that came later; what abbreviates one of 22.05 keeps its meaning."""
+"""All options; those newer than 22.05 come last, so what abbreviates one of 22.05 keeps its meaning."""
 
 _LETTERS = {
     **{"a": "array", "b": "begin", "c": "cpus-per-task", "d": "dependency", "e": "error", "h": "help"},
@@ -77,26 +73,13 @@ _LETTERS = {
     **{"Q": "quiet", "S": "core-spec", "V": "version", "W": "wait"},
 }
 
+_SET_BY_VARIABLE = """
+    batch cluster-constraint clusters constraint exclusive gpus gpus-per-node gpus-per-socket gpus-per-task
+    gres no-requeue partition requeue reservation spread-job tres-per-task
+"""
 _VARIABLES = {
-    "SBATCH_BATCH": "batch",
-    "SBATCH_CLUSTERS": "clusters",
-    "SLURM_CLUSTERS": "clusters",
-    "SBATCH_CLUSTER_CONSTRAINT": "cluster-constraint",
-    "SBATCH_CONSTRAINT": "constraint",
-    "SBATCH_EXCLUSIVE": "exclusive",
-    "SBATCH_GPUS": "gpus",
-    "SBATCH_GPUS_PER_NODE": "gpus-per-node",
-    "SBATCH_GPUS_PER_SOCKET": "gpus-per-socket",
-    "SBATCH_GPUS_PER_TASK": "gpus-per-task",
-    "SBATCH_GRES": "gres",
-    "SBATCH_NO_REQUEUE": "no-requeue",
-    "SBATCH_PARTITION": "partition",
-    "SBATCH_REQUEUE": "requeue",
-    "SBATCH_REQ_SWITCH": "switches",
-    "SBATCH_RESERVATION": "reservation",
-    "SBATCH_SEGMENT_SIZE": "segment",
-    "SBATCH_SPREAD_JOB": "spread-job",
-    "SBATCH_TRES_PER_TASK": "tres-per-task",
+    **{f"SBATCH_{name.upper().replace('-', '_')}": name for name in _SET_BY_VARIABLE.split()},
+    **{"SLURM_CLUSTERS": "clusters", "SBATCH_REQ_SWITCH": "switches", "SBATCH_SEGMENT_SIZE": "segment"},
 }
 """Variables that set an option which matters here; sbatch reads no variable for the others of them."""
 
@@ -115,7 +98,7 @@ def split_words(words: Sequence[str], own: Mapping[str, HasArg], more_options: M
     while left and left[0] not in ("-", "--") and left[0].startswith("-"):
         if left[0].startswith("--"):
             name, equals, value = left[0][2:].partition("=")
-            is_known = name in own or any(known.startswith(name) for known in (*_OLD, *_NEW))
+            is_known = name in own or any(known.startswith(name) for known in _KNOWN)
             if more is None and not is_known:
                 more = more_options()
             name, has_arg = _full_name(name, {**own, **(more or {})})
@@ -137,15 +120,11 @@ def set_by_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
         if variable in variables
         # A variable sets an option without a value if it is empty, `yes` or a number other than zero.
         and (
-            _has_arg(name) is not HasArg.NO
+            _KNOWN[name] is not HasArg.NO
             or variables[variable] in ("", "yes")
             or (variables[variable].isdigit() and int(variables[variable]) != 0)
         )
     }
-
-
-def _has_arg(name: str) -> HasArg:
-    return _OLD.get(name) or _NEW.get(name) or HasArg.NO
 
 
 def _letters(letters: str, following: Sequence[str]) -> list[Option]:
@@ -154,7 +133,7 @@ def _letters(letters: str, following: Sequence[str]) -> list[Option]:
     words = [f"-{letters}"]
     for place, letter in enumerate(letters):
         name = _LETTERS.get(letter, letter)
-        has_arg = _has_arg(name)
+        has_arg = _KNOWN.get(name, HasArg.NO)
         if has_arg is HasArg.NO:
             found.append(Option(name, None, ()))
             continue
@@ -169,11 +148,7 @@ def _letters(letters: str, following: Sequence[str]) -> list[Option]:
 
 def _full_name(name: str, own: Mapping[str, HasArg]) -> tuple[str, HasArg]:
     """The option that a long name or its abbreviation means; sbatch itself refuses an ambiguous one."""
-    for table in (own, _OLD, _NEW):
-        if name in table:
-            return name, table[name]
-    for table in (_OLD, _NEW):
-        full = next((known for known in table if known.startswith(name)), None)
-        if full is not None:
-            return full, table[full]
-    return name, HasArg.NO
+    if name in own:
+        return name, own[name]
+    full = name if name in _KNOWN else next((known for known in _KNOWN if known.startswith(name)), name)
+    return full, _KNOWN.get(full, HasArg.NO)

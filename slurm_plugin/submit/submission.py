@@ -14,16 +14,8 @@ from slurm_plugin.constraint import RELATED
 from slurm_plugin.request import MARK, SIGNALS, Request
 from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
-_REQUEST = {
-    "model": HasArg.REQUIRED,
-    "checkpoint-signal": HasArg.REQUIRED,
-    "checkpoint-grace": HasArg.REQUIRED,
-    "min-gpus": HasArg.REQUIRED,
-    "max-gpus": HasArg.REQUIRED,
-    "copies": HasArg.REQUIRED,
-    "progress": HasArg.REQUIRED,
-    "companion-of": HasArg.REQUIRED,
-}
+_REQUEST_NAMES = "model checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress companion-of"
+_REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (

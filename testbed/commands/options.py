@@ -12,7 +12,7 @@ import click
 
 from profiler.commands import values
 from slurm_plugin.local_cluster.cluster import Cluster
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
+from slurm_plugin.local_cluster.local_slurm import temporary_slurm
 from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.shape import LocalClusterShape, Shape
 from testbed.persistent.state import PersistentError, default_folder

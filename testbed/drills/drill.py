@@ -11,8 +11,7 @@ from threading import Event, Thread
 from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.runs.records import read_events
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, temporary_slurm
 from testbed.drills import checks
 from testbed.drills.catalogue import Drill
 from testbed.drills.fault_context import FAULTS, FaultContext, read_faults

@@ -22,7 +22,7 @@ from dally.interruption import interruptible
 from dally.markdown import replace_section, table
 from dally.runs.records import JobRecord, read_jobs
 from simulator.scenario import folder_name
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
+from slurm_plugin.local_cluster.local_slurm import temporary_slurm
 from testbed.persistent.shape import LocalClusterShape
 from testbed.running.batch import RunRequest, check_policies, plan_batch, run_policy, topology_of
 from testbed.running.folder import job_path

@@ -18,9 +18,8 @@ from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm, temporary_slurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, slurm_conf, topology_conf
-from slurm_plugin.local_cluster.temporary_slurm import temporary_slurm
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec

@@ -46,6 +46,7 @@ class Site:
         memory_mb: float = inf,
         cpus: float = inf,
         features: Mapping[str, tuple[str, ...]] | None = None,
+        ours: tuple[str, ...] = ("gpu",),
         **settings: Any,
     ) -> None:
         self.folder, self.topology, self.profiles, self.mode = folder, topology, profiles, mode
@@ -65,7 +66,7 @@ class Site:
         ]
         self.slurm = FakeSlurm(nodes, clock=lambda: self.now_s + slurm_ahead_s)
         self.config = Config(
-            ("gpu",), policy=policy, **{"restart_gap_s": 0.0, "max_requeues": 1_000_000, **settings}
+            ours, policy=policy, **{"restart_gap_s": 0.0, "max_requeues": 1_000_000, **settings}
         )
         self.controller = self.new_controller()
 

@@ -159,8 +159,4 @@ def _with_own(site: SiteFacts) -> SiteFacts:
         site = replace(site, state_dir=StateFolder(status.st_uid, status.st_mode & 0o777, free_bytes))
     except OSError:
         site = replace(site, state_dir=None)
-    health_error, _ = ask_controller(config.url)
-    if health_error:
-        return replace(site, health_error=health_error)
-    _, status_page = ask_controller(config.url, "/status", _TIMEOUT_S)
-    return replace(site, running_times=status_page.get("running_times", {}))
+    return replace(site, health_error=ask_controller(config.url)[0])

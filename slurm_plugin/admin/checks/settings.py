@@ -1,6 +1,7 @@
 """Checks of settings in slurm.conf that slow Dally down or get in its way."""
 
 from slurm_plugin.admin.checks.site import Finding, Row, SiteFacts, ok, problem, warning
+from slurm_plugin.client.node_text import number
 from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S
 
 _LEAST_JOB_AGE_S = 60
@@ -23,9 +24,8 @@ def memory(site: SiteFacts) -> Finding:
 
 def _limits(row: Row) -> bool:
     """Whether a job without --mem gets less than all memory, by the settings of all or of a partition."""
-    if any(row.get(key, "") not in _NO_LIMIT for key in ("DefMemPerNode", "DefMemPerCPU")):
-        return True
-    return "DefMemPerGPU" in row.get("JobDefaults", "")
+    limits = [row.get(key, "") for key in ("DefMemPerNode", "DefMemPerCPU")]
+    return not set(limits).issubset(_NO_LIMIT) or "DefMemPerGPU" in row.get("JobDefaults", "")
 
 
 def requeue(site: SiteFacts) -> Finding:
@@ -40,7 +40,7 @@ def requeue(site: SiteFacts) -> Finding:
 
 def job_age(site: SiteFacts) -> Finding:
     """Ended jobs stay visible long enough to be seen."""
-    age_s = site.seconds("MinJobAge")
+    age_s = int(number(site.setting("MinJobAge").partition(" ")[0]))  # like `300 sec`
     if not age_s:
         return ok("ended jobs can be seen for ever")
     if age_s < _LEAST_JOB_AGE_S:

@@ -3,7 +3,6 @@
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
-from slurm_plugin.controller.running_times import in_words
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""
@@ -177,12 +176,3 @@ def reports(site: SiteFacts) -> Finding:
         f"the policy plans by {needs}, and no model has a profile",
         "have users submit with --progress (docs/elastic-training.md); it guesses for the others",
     )
-
-
-def running_times(site: SiteFacts) -> Finding:
-    """What policies go by of running times."""
-    if site.hint_mode:
-        return ok("hint mode needs to know no running times")
-    if not site.running_times:
-        return ok(f"knowledge = {site.required_config.knowledge}; no controller says more")
-    return ok(in_words(site.running_times))

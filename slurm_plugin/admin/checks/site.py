@@ -1,11 +1,9 @@
 """The facts about a site that checks judge, and what a check finds."""
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import Topology
@@ -109,7 +107,6 @@ class SiteFacts:
         profiles_error: Why the profiles cannot be read.
         state_dir: The controller's folder; None if it is missing.
         health_error: Why the controller did not answer; empty if it did, or is not asked.
-        running_times: What the controller says it goes by of running times; empty if it says nothing.
     """
 
     config_path: Path
@@ -141,7 +138,6 @@ class SiteFacts:
     profiles_error: str = ""
     state_dir: StateFolder | None = None
     health_error: str = ""
-    running_times: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def required_config(self) -> Config:
@@ -158,11 +154,6 @@ class SiteFacts:
         """A setting of slurmctld; empty if it is unset."""
         value = self.settings.get(key, "")
         return "" if value.lower() in _UNSET else value
-
-    def seconds(self, key: str) -> int:
-        """A setting in seconds; 0 if it is unset."""
-        number = re.match(r"\d+", self.setting(key))
-        return int(number[0]) if number else 0
 
     def option(self, key: str, name: str) -> str | None:
         """One of a setting's comma-separated options; empty if it has no value, None if it is not there."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 from click.testing import CliRunner
 
 from analysis.advise.history import read_history
+from analysis.studies.accounting_database import add_accounting
 from analysis.studies.sleepers import ACCOUNTS, draw, history, run
 from dally.commands import main
-from slurm_plugin.local_cluster.accounting_database import add_accounting
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 
 JOBS = 25

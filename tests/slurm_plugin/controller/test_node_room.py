@@ -1,9 +1,17 @@
 """Which nodes a job may use: by constraint, exclusion and partition, and by what CPUs and memory are left."""
 
+from pathlib import Path
+
 import pytest
 
 from dally.errors import InputError
+from dally.policies.registry import policy_names
+from dally.testing.worlds import racks
 from slurm_plugin.constraint import satisfies
+from slurm_plugin.controller.journal import read_events
+from tests.slurm_plugin.worlds import Site
+
+PARTITIONS = {"r0m0": ("old",), "r0m1": ("old", "both"), "r1m0": ("new", "both"), "r1m1": ("new",)}
 
 
 @pytest.mark.parametrize(
@@ -28,3 +36,25 @@ def test_a_constraint_is_met_by_the_features_of_a_node(constraint: str, met: boo
 def test_a_constraint_on_several_nodes_together_or_without_sense_is_refused(constraint: str) -> None:
     with pytest.raises(InputError, match="--constraint"):
         satisfies(constraint, frozenset({"a100"}))
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, policy: str) -> None:
+    ours = ("old", "new", "both")
+    site = Site(tmp_path, racks([[4, 4], [4, 4]]), policy, partitions=PARTITIONS, ours=ours)
+    asked = [
+        ({"partition": "old", "nodes": 2, "gpus_per_node": 4}, {"r0m0", "r0m1"}),
+        ({"partition": "new", "gpus_per_node": 4}, {"r1m0", "r1m1"}),
+        ({"partition": "both", "gpus_per_node": 2}, {"r0m1", "r1m0"}),
+        ({"partition": "old,new", "gpus_per_node": 2, "nodes": 2}, {"r0m0", "r0m1"}),
+        ({"partition": "new", "gpus": 6}, {"r1m0", "r1m1"}),
+    ]
+    jobs = {site.submit(run_time_s=50.0, time_limit_s=60.0, **each): nodes for each, nodes in asked}
+    too_large = site.submit(partition="both", nodes=3, gpus_per_node=1)
+    site.live(5000)
+    starts = [each for each in read_events(tmp_path) if each["event"] == "start"]
+    assert {each["job"] for each in starts} == jobs.keys()
+    for each in starts:
+        assert each["gpus"].keys() <= jobs[each["job"]]
+    assert "too few nodes of its partition" in site.managed(too_large).reason
+    assert not site.events("start_failed")

@@ -85,9 +85,9 @@ def test_a_controller_whose_cycles_no_longer_go_well_is_not_healthy(
     assert site.daemon is not None
     board, now_s = site.daemon.status, time.monotonic()
     monkeypatch.setattr("slurm_plugin.service.report.time.monotonic", lambda: now_s + 29 + GRACE_S)
-    assert board.health().ok
+    assert board.as_data()["healthy"]
     monkeypatch.setattr("slurm_plugin.service.report.time.monotonic", lambda: now_s + 31 + GRACE_S)
-    assert not board.health().ok
+    assert not board.as_data()["healthy"]
 
 
 def test_the_queue_has_all_jobs_those_that_run_first(tmp_path: Path) -> None:

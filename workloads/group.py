@@ -13,8 +13,8 @@ from torch import distributed
 from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from dally.cluster.hostlist import expand
 from dally.errors import DallyError, InputError
+from dally.hostlist import expand
 from workloads.settings import Backend
 
 _FIRST_PORT, _PORTS = 10_000, 20_000

@@ -6,9 +6,9 @@ from itertools import pairwise, product
 
 from analysis.advise.history import PastJob, SiteHistory
 from analysis.advise.naming import NamingRules
-from dally.cluster.hostlist import expand
 from dally.cluster.topology import Allocation, Topology
 from dally.errors import InputError
+from dally.hostlist import expand
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
 from dally.profiles.costs import CostModel

@@ -6,12 +6,12 @@ They are read strictly: the expected header, every row complete, no host twice.
 import csv
 from collections.abc import Iterator, Sequence
 
-from dally.cluster.hostlist import expand
 from dally.cluster.links import DefaultLinks
 from dally.cluster.topology import Machine, Topology
 from dally.cluster.topology_build import Wiring, build_with_defaults
 from dally.config_text import naming
 from dally.errors import InputError
+from dally.hostlist import expand
 
 LINGJUN_COLUMNS = ("ip", "DSW", "PSW", "ASW")
 PHILLY_COLUMNS = ("machineId", "number of GPUs", "single GPU mem")

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dally.cluster.hostlist import expand
 from dally.config_text import naming, read_text
 from dally.errors import InputError
+from dally.hostlist import expand
 
 _PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
 _FIRST_KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=")

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dally.cluster.hostlist import expand
 from dally.cluster.slurm_conf import read_lines
 from dally.config_text import naming
 from dally.errors import InputError
+from dally.hostlist import expand
 
 _OUTER_COMMA = re.compile(r",(?![^(]*\))")
 _GPU_ENTRY = re.compile(r"\s*gpu\s*([:(]|$)")

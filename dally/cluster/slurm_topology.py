@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dally.cluster.hostlist import expand
 from dally.cluster.slurm_conf import read_lines, required
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
 from dally.config_text import naming, parse_yaml, read_text
 from dally.errors import InputError
+from dally.hostlist import expand
 
 ROOT = "network"
 """The top switch where the file names none."""

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from dally.cluster.hostlist import fold
 from dally.cluster.topology import LeftOut, Link, Machine, Topology
 from dally.errors import InputError
+from dally.hostlist import fold
 from dally.words import plural
 
 _LONGEST_NAMES = 60

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dally.cluster.hostlist import expand
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import (
     Attached,
@@ -21,6 +20,7 @@ from dally.cluster.topology_build import (
 )
 from dally.config_text import naming, parse_toml
 from dally.errors import InputError
+from dally.hostlist import expand
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import groupby
 
-from dally.cluster.hostlist import fold
 from dally.cluster.topology import Domain, Link, Machine, Topology
+from dally.hostlist import fold
 
 _SMALL = 1e-3
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from dally.atomic_file import write_atomically
-from dally.cluster.hostlist import expand, fold
 from dally.errors import InputError
+from dally.hostlist import expand, fold
 from dally.jobs.job import Job, JobKind
 from dally.traces.rows import (
     Draft,

@@ -8,9 +8,9 @@ from math import ceil
 from time import monotonic
 
 from dally.cluster import DefaultLinks
-from dally.cluster.hostlist import fold
 from dally.cluster.topology import Domain, Topology
 from dally.errors import InputError
+from dally.hostlist import fold
 from dally.hosts.processes import Command
 from dally.profiles.schema import PointLink
 from profiler.driver.plan import NoRoomError, PlannedHost, PlannedRack, only_hosts, place

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from dally.cluster.hostlist import expand, fold
+from dally.hostlist import expand, fold
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command
 from profiler.launch.rank_commands import Launcher, draw_port, rank_argv

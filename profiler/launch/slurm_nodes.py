@@ -12,8 +12,8 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from dally.cluster.hostlist import expand
 from dally.errors import DallyError
+from dally.hostlist import expand
 
 _ANSWER_S = 60.0
 _VERSION = re.compile(r"(\d+)\.(\d+)")

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from dally.cluster.hostlist import expand
 from dally.errors import InputError
+from dally.hostlist import expand
 from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmUnavailableError, State, arrival
 
 _STATES = {

@@ -6,8 +6,8 @@ Every word of a line is checked against what such a word looks like, so no line 
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from dally.cluster.hostlist import fold
 from dally.errors import InputError
+from dally.hostlist import fold
 from slurm_plugin.client.slurm import (
     LockPartition,
     Order,

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from dally.cluster.hostlist import fold
 from dally.cluster.toml_writer import write_toml
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
+from dally.hostlist import fold
 from dally.hosts.network_spec import CORE, CORE_ADDRESS, NetworkSpec
 
 PRELOADED = "preloaded"

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from dally.cluster.hostlist import fold
 from dally.errors import InputError
+from dally.hostlist import fold
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import NoControllerError, read_page
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dally.cluster.hostlist import fold
 from dally.errors import InputError
+from dally.hostlist import fold
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files, settings_conf
 
 PARTITION = "gpu"

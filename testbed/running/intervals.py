@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from dally.cluster.hostlist import expand
 from dally.errors import InputError
+from dally.hostlist import expand
 from slurm_plugin.client.slurm import State
 from testbed.running.json_lines import parse_lines
 from testbed.running.observer import JobObservation

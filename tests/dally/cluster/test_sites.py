@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from dally.cluster import load_cluster, write_toml
-from dally.cluster.hostlist import fold
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Link, Topology
+from dally.hostlist import fold
 from tests.dally.cluster.sites import FOLDER, SITES
 
 NVL72 = Link(28.8e12, 1e-6)

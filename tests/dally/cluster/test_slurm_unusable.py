@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dally.cluster import DefaultLinks, load_cluster
-from dally.cluster.hostlist import fold
 from dally.cluster.summary import left_out_line
 from dally.cluster.topology import Topology
 from dally.errors import InputError
+from dally.hostlist import fold
 
 NODES = "NodeName=n[1-6] Gres=gpu:h100:8\n"
 TREE = "SwitchName=a Nodes=n[1-3]\nSwitchName=b Nodes=n[4-5]\n"

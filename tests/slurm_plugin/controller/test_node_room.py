@@ -1,6 +1,7 @@
 """Which nodes a job may use: by constraint, exclusion and partition, and by what CPUs and memory are left."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_a_constraint_on_several_nodes_together_or_without_sense_is_refused(cons
 def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, policy: str) -> None:
     ours = ("old", "new", "both")
     site = Site(tmp_path, racks([[4, 4], [4, 4]]), policy, partitions=PARTITIONS, ours=ours)
-    asked = [
+    asked: list[tuple[dict[str, Any], set[str]]] = [
         ({"partition": "old", "nodes": 2, "gpus_per_node": 4}, {"r0m0", "r0m1"}),
         ({"partition": "new", "gpus_per_node": 4}, {"r1m0", "r1m1"}),
         ({"partition": "both", "gpus_per_node": 2}, {"r0m1", "r1m0"}),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dally.cluster.hostlist import expand, fold
 from dally.errors import InputError
+from dally.hostlist import expand, fold
 
 
 @pytest.mark.parametrize(

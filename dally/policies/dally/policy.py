@@ -68,6 +68,7 @@ class Dally(Policy):
         if not (self.queue or expired):
             return Plan(wakeup_s=self.scattered.next_end_s(now))
         with state.free.trial():
+            # GPUs change hands at lease ends only: their holders bid for them beside those that wait.
             for job in expired:
                 state.free.give(job.allocation)
             offers = OfferRound(self, state, now, expired)
@@ -171,6 +172,7 @@ class OfferRound:
         """Serve jobs by rank, best first, until none accepts what is left."""
         while True:
             best = self._best_waiting()
+            # Whom the network slowed most goes first, be it to keep its GPUs or to get some.
             if self._holders and (best is None or self._holders[-1][0] < best[0].rank):
                 self._renew(self._holders.pop()[1])
             elif best is not None:

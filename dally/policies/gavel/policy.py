@@ -143,7 +143,15 @@ class Gavel(InRounds):
             placement = RoundPlacement(free, self.pools, table, shares.credits, reason)
             placement.keep(sure)
             placement.place_mixed(due=True)
-            placement.place_by_type(self._in_order(table, now), shares_first=self.knobs.spare == "last")
+            # The types, fastest first by the sum over the jobs, or each first in turn if speeds do not count.
+            types = [*range(self.pools.mixed)]
+            if self.knobs.aware:
+                total: list[float] = table.speeds.sum(axis=0).tolist()
+                types.sort(key=lambda pool: -total[pool])
+            else:
+                first = int(now // self.knobs.round_s) % len(types)
+                types = types[first:] + types[:first]
+            placement.place_by_type(types, shares_first=self.knobs.spare == "last")
             placement.place_mixed(due=False)
             return RoundTargets(placement.targets, shares)
 
@@ -227,12 +235,3 @@ class Gavel(InRounds):
         part = np.minimum(1.0, demand.capacity.sum() / (len(jobs) * demand.gangs))
         alone_s = np.array([job.expected_s for job in jobs]) / (demand.fair_speeds * part)
         return finish_time_fairness(demand, ages_s, remaining_s, alone_s)
-
-    def _in_order(self, table: RoundTable, now: float) -> list[int]:
-        """The types, fastest first by the sum over the jobs, or each first in turn if speeds do not count."""
-        types = [*range(self.pools.mixed)]
-        if self.knobs.aware:
-            total: list[float] = table.speeds.sum(axis=0).tolist()
-            return sorted(types, key=lambda pool: -total[pool])
-        first = int(now // self.knobs.round_s) % len(types)
-        return types[first:] + types[:first]

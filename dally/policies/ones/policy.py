@@ -129,7 +129,9 @@ class Evolution(Policy):
         The next one is at the next multiple of the interval at which it could change something: after changes
         that is the very next one, else the first after a running job finishes an epoch.
         """
-        waiting = self._view(state)
+        # The waiting jobs that are looked at: new ones first, in order; then those least trained.
+        most = DEPTH + state.free.total()
+        waiting = [*islice(self.new, most), *islice(self.stopped_jobs, most)]
         step = self._step(state, waiting, now) if waiting or self._could_grow() else None
         changes = [] if step is None else self._apply(state, step)
         waits = []
@@ -161,11 +163,6 @@ class Evolution(Policy):
         capacity = state.free.total() + sum(map(held_gpus, running))
         generation = evolve(self.genes, self.registry.arrays(jobs, capacity, now, rng), self.knobs, rng)
         return EvolutionStep(now, running, waiting, generation)
-
-    def _view(self, state: ClusterState) -> list[JobState]:
-        """The waiting jobs that are looked at: new ones first, in order; then those least trained."""
-        most = DEPTH + state.free.total()
-        return [*islice(self.new, most), *islice(self.stopped_jobs, most)]
 
     def _could_grow(self) -> bool:
         return any(held_gpus(job) < self.registry.sizes(job).most for job in self._elastic.values())

@@ -48,11 +48,15 @@ class SrsfDelay(Policy):
             return Plan()
         with state.free.trial():
             plan = SrsfRound(self.knobs, self.known, state, now)
+            # Short jobs that keep arriving would starve a large one: its turn comes before all of them.
             plan.serve_longest_waiting()
+            # Before those that wait, as moves leave as many GPUs as they take; only new free GPUs help.
             if freed:
                 plan.move_closer()
+            # Jobs that are stopped for a gang may leave GPUs over: these are offered to all again.
             while plan.offer() and state.free.total():
-                pass  # offer what those that were stopped leave over, until nobody else is stopped
+                pass
+            # A stopped job goes on at once on what no other job took.
             plan.move_stopped()
             return Plan(plan.decisions(), plan.wakeup_s())
 

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -40,7 +40,7 @@ class CommandServer:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._selector = DefaultSelector()
-        self._watch(listener.fileno(), self._accept)
+        self._selector.register(listener.fileno(), EVENT_READ, self._accept)
 
     def serve(self) -> NoReturn:
         """Serve until this process is ended."""
@@ -48,9 +48,6 @@ class CommandServer:
             for key, _ in self._selector.select():
                 if self._selector.get_map().get(key.fd) is key:  # not ended by one before it
                     key.data()
-
-    def _watch(self, file: int, act: Callable[[], None]) -> None:
-        self._selector.register(file, EVENT_READ, act)
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -65,8 +62,8 @@ class CommandServer:
         for file in files:
             os.close(file)
         ended = os.pidfd_open(pid)
-        self._watch(connection.fileno(), lambda: self._pass_on(connection, ended))
-        self._watch(ended, lambda: self._tell_end(connection, ended, pid))
+        self._selector.register(connection.fileno(), EVENT_READ, lambda: self._pass_on(connection, ended))
+        self._selector.register(ended, EVENT_READ, lambda: self._tell_end(connection, ended, pid))
 
     def _pass_on(self, connection: socket.socket, process: int) -> None:
         """Signals, a byte each; the end of who asked is the end of what was asked for."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from dally.progress import Reporter
+from dally.words import plural
 from workloads.forked.ranges import size
 from workloads.forked.slot import CopyResult, SlotStart
 from workloads.group import Group
@@ -38,9 +39,9 @@ class Progress:
     def start(self, step: int) -> None:
         """Training begins, with so many steps done before."""
         begins = f"goes on after step {step}" if step else "begins"
-        who = _count(self._group.size, "rank", "ranks")
+        who = plural(self._group.size, "rank")
         if self._copies is not None:
-            who = f"{_count(self._copies, 'copy', 'copies')} of {who}"
+            who = f"{_copies(self._copies)} of {who}"
         self.tell(f"{begins}; {self._job.steps} steps, {who}, {self._group.backend}")
 
     def note(self, report: StepReport, batch: int | None = None, samples: int | None = None) -> None:
@@ -101,7 +102,7 @@ class Progress:
             each = ", ".join(str(count) for count in steps.values())
             self.tell(
                 f"step {step} of {self._job.steps}, loss {loss:.4f}, slot {after.number}: {seconds:.1f} s "
-                f"with {each} steps by {_count(len(results), 'copy', 'copies')}"
+                f"with {each} steps by {_copies(len(results))}"
             )
 
     def note_score(self, score: Score, step: int | None = None) -> None:
@@ -145,5 +146,5 @@ class Progress:
         return due
 
 
-def _count(number: int, one: str, more: str) -> str:
-    return f"{number} {one if number == 1 else more}"
+def _copies(count: int) -> str:
+    return f"{count} {'copy' if count == 1 else 'copies'}"

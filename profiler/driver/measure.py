@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dally.errors import DallyError, InputError
 from dally.hosts.processes import ProcessError, run_together
 from dally.profiles.schema import Reduced
+from dally.words import plural
 from profiler.driver.plan import NoRoomError
 from profiler.driver.store import MeasurementStore, StoreError
 from profiler.driver.tasks import MeasurementTask
@@ -127,9 +128,8 @@ class _RunLog:
         self._store.begin(task.whole, task.kept)
         run = task.remaining
         self._progress.update(self._bar, description=run.name)
-        ranks = "1 rank" if run.shape.gpus == 1 else f"{run.shape.gpus} ranks"
         flows = f", {run.spec.background_flows} foreign flows" if run.spec.background_flows else ""
-        self.say(f"{ranks} on {', '.join(run.hosts)}{flows}")
+        self.say(f"{plural(run.shape.gpus, 'rank')} on {', '.join(run.hosts)}{flows}")
 
     def receive(self, line: str) -> None:
         """Take in a line; all-reduces are too many to tell.

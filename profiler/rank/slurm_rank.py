@@ -4,6 +4,7 @@ import re
 from collections.abc import MutableMapping
 
 from dally.errors import DallyError
+from dally.words import plural
 from profiler.spec import RANK_HOSTS
 from workloads.settings import Backend
 
@@ -33,7 +34,7 @@ def set_rank(env: MutableMapping[str, str], backend: Backend) -> None:
         index, gpus = int(env.get("SLURM_NODEID", "0")), int(env.get("SLURM_GPUS_ON_NODE", "0"))
         if gpus and index < len(tasks) and tasks[index] > gpus:
             raise SlurmRankError(
-                f"{tasks[index]} tasks on {node} share {gpus} GPU{'s' * (gpus > 1)}; each needs its own: ask "
+                f"{tasks[index]} tasks on {node} share {plural(gpus, 'GPU')}; each needs its own: ask "
                 f"for --gres=gpu:{tasks[index]} or --ntasks-per-node={gpus}"
             )
     if not env.get(RANK_HOSTS) or "RANK" in env:

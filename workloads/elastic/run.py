@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from dally.words import plural
 from workloads.checkpoint import load_checkpoint
 from workloads.checkpoint_owner import CheckpointWriter
 from workloads.elastic.batch_rules import LearningRateRamp, most_ranks, size_on
@@ -215,7 +216,7 @@ class _Member:
         if store:
             store.set("formed", "")
         if self._progress:
-            ranks = f"{group.size} rank{'s' * (group.size > 1)}"
+            ranks = plural(group.size, "rank")
             self._progress.tell(
                 f"goes on after step {self._done} with {ranks}, batches of {self._size.batch}"
             )

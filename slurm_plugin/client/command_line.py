@@ -14,12 +14,14 @@ from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
     Cancel,
     Order,
     Partition,
     Reservation,
+    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -75,6 +77,15 @@ class CommandLine:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
         return read_partitions(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        """The limits that sacctmgr shows, if Slurm enforces any."""
+        cluster = enforced_for(self.read("scontrol", "show", "config"))
+        if not cluster:
+            return ()
+        show = ("sacctmgr", "--noheader", "--parsable2", "show")
+        whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
+        return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""

@@ -32,6 +32,7 @@ from slurm_plugin.client.slurm import (
     ReleaseToSlurm,
     Reservation,
     Reserve,
+    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -120,6 +121,10 @@ class PyslurmSlurm:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, by commands: they are asked for rarely."""
         return self._commands.partitions()
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        """The limits, by commands."""
+        return self._commands.limits()
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, by commands: they are asked for once."""

@@ -200,6 +200,42 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """One limit that an administrator set on what jobs may hold at once, of a QOS or an association.
+
+    Attributes:
+        name: What it is called, like `MaxTRESPerUser of QOS short`.
+        qos: It counts jobs of this QOS; empty for all.
+        accounts: It counts jobs of these accounts; empty for all.
+        user: It counts jobs of this user; empty for all.
+        each: `user` or `account` where it holds for each of them by itself; empty for all together.
+        gpus: Most GPUs; None for any number.
+        jobs: Most jobs; None for any number.
+        job_gpus: Most GPUs of one job; None for any number.
+        not_qos: It does not count jobs of these QOS, which have such a limit of their own.
+    """
+
+    name: str
+    qos: str = ""
+    accounts: frozenset[str] = frozenset()
+    user: str = ""
+    each: str = ""
+    gpus: int | None = None
+    jobs: int | None = None
+    job_gpus: int | None = None
+    not_qos: frozenset[str] = frozenset()
+
+    def counts(self, job: SlurmJob) -> bool:
+        """Whether a job is one of those that it limits."""
+        return (
+            self.qos in ("", job.qos)
+            and (not self.accounts or job.account in self.accounts)
+            and self.user in ("", job.user)
+            and job.qos not in self.not_qos
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseOnNodes:
     """Release a held job onto exactly these nodes, at once.
 
@@ -332,6 +368,9 @@ class Slurm(Protocol):
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        """The limits of QOS and associations on GPUs and jobs; none where Slurm does not enforce them."""
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The GPU jobs of some partitions that ended in the last days, with the time that they ran.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -37,6 +38,9 @@ TAUGHT_DAYS = 30
 
 MOST_TAUGHT = 20_000
 """And from so many of them, the last ones: that takes some seconds."""
+
+LIMITS_S = 300.0
+"""Limits of QOS and associations are read anew so often: sacctmgr takes a third of a second."""
 
 _MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a memory of another version, or one that makes no sense, raises as it is taken back."""
@@ -124,6 +128,7 @@ class Controller:
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
+        self._limits_due_s = -inf
         now = self._clock()
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
@@ -239,6 +244,7 @@ class Controller:
         began_s = time.perf_counter()
         now = self._clock()
         self._at("cycle")
+        self._read_limits(now)
         self._observe(now)
         self._reports.take_reports(now)
         if self._mode.shadow:
@@ -257,6 +263,13 @@ class Controller:
         self.stats.cycle_s = time.perf_counter() - began_s
         due_s = next_due_s(self.reconciler.managed_jobs.values(), now, self._config.restart_gap_s)
         return min(wakeup_s, due_s)
+
+    def _read_limits(self, now: float) -> None:
+        """Read the limits of QOS and associations now and then; those read last hold if slurmdbd is away."""
+        if now >= self._limits_due_s:
+            self._limits_due_s = now + LIMITS_S
+            with suppress(SlurmUnavailableError):
+                self.reconciler.limits = self._slurm.limits()
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()

@@ -16,6 +16,7 @@ from slurm_plugin.client.slurm import (
     ReleaseToSlurm,
     Requeue,
     Reservation,
+    ResourceLimit,
     SlurmJob,
     SlurmNode,
     State,
@@ -27,6 +28,7 @@ from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
 from slurm_plugin.controller.job_requests import RequestReader, asked_size, release_order, shown_size
+from slurm_plugin.controller.limit_use import LimitUse
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -76,6 +78,7 @@ class Reconciler:
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
+        limits: Limits of QOS and associations, as last read.
         room: The nodes as last seen, with what their jobs leave of them.
     """
 
@@ -95,6 +98,7 @@ class Reconciler:
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.report_progress = transitions.report_progress
         self.room = NodeRoom()
+        self.limits: tuple[ResourceLimit, ...] = ()
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._full: dict[str, set[str]] = {}
@@ -415,6 +419,7 @@ class Reconciler:
     def _admit(self, now: float) -> None:
         """Put the jobs that may start now into the policy's queue, and take the others out."""
         slots = array_slots(self._seen.values(), self.managed_jobs)
+        use = self._limit_use()
         phases = (JobPhase.INELIGIBLE, JobPhase.PENDING)
         waiting = [managed for managed in self.managed_jobs.values() if managed.phase in phases]
         for managed in sorted(waiting, key=_arrival):
@@ -434,12 +439,24 @@ class Reconciler:
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
                 if full := self._full.get(managed.job_id):
                     self._full[managed.job_id] = self._reader.still_full(managed, job, full)
-                why = why or self._narrow(managed, now)
+                why = why or use.refusal(job, managed.job.least_gpus) or self._narrow(managed, now)
             if not why:
+                use.take(job, managed.job.least_gpus)
                 self._transitions.queue(managed, now)
             elif managed.phase is JobPhase.PENDING or managed.reason != why:
                 until_s = now + self._config.backoff_s if managed.refused_nodes else inf
                 self._transitions.set_ineligible(managed, now, why, until_s)
+
+    def _limit_use(self) -> LimitUse:
+        """What running and starting jobs take of the limits of QOS and associations."""
+        use = LimitUse(self.limits)
+        for job in self._seen.values() if self.limits else ():
+            managed = self.managed_jobs.get(job.job_id)
+            if managed is not None and managed.phase is JobPhase.STARTING:
+                use.take(job, sum(managed.gpus.values()))
+            elif job.state in HOLDS_GPUS:
+                use.take(job, sum(job.gpus.values()))
+        return use
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""

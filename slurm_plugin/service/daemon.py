@@ -19,6 +19,7 @@ from slurm_plugin.client.slurm import (
     Order,
     Partition,
     Reservation,
+    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -98,6 +99,10 @@ class WatchedSlurm:
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
         return self.slurm.partitions()
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        """The limits of QOS and associations."""
+        return self.slurm.limits()
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days."""

@@ -26,6 +26,7 @@ from slurm_plugin.client.slurm import (
     Reservation,
     ReservationOrder,
     Reserve,
+    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -65,6 +66,7 @@ class FakeSlurm:
         unavailable: Every call raises, as if slurmctld were down.
         licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
+        told_limits: The limits that are told.
         longest_s: The longest time limit in a partition, by partition; those not named have none.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
@@ -88,6 +90,7 @@ class FakeSlurm:
         self.unavailable = False
         self.licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
+        self.told_limits: tuple[ResourceLimit, ...] = ()
         self.longest_s: dict[str, float] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -135,6 +138,11 @@ class FakeSlurm:
         self._answer()
         names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
         return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        """What is told of limits; `most_gpus` is enforced, told or not."""
+        self._answer()
+        return self.told_limits
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """What accounting has."""

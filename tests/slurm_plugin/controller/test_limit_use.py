@@ -1,0 +1,69 @@
+"""Jobs at a limit of their QOS, account or user: they wait, stop nobody, and start as soon as it allows."""
+
+from pathlib import Path
+
+from dally.testing.worlds import racks
+from slurm_plugin.client.slurm import ResourceLimit
+from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.worlds import Site
+
+FOUR = racks([[4, 4], [4, 4]])
+PER_USER = ResourceLimit("MaxTRESPerUser of QOS low", "low", each="user", gpus=4)
+
+
+def limited(folder: Path, *limits: ResourceLimit) -> Site:
+    site = Site(folder, FOUR, policy="srtf")
+    site.slurm.told_limits = limits
+    return site
+
+
+def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    asked = {"gpus_per_node": 4, "time_limit_s": 3600.0, "checkpoint_exit_s": 1.0}
+    others = [site.submit("", "USR1", 20, user="bob", **asked) for _ in range(3)]
+    first = site.submit(gpus_per_node=4, qos="low", run_time_s=100.0, time_limit_s=200.0)
+    site.live(10)
+    assert set(site.states().values()) == {"RUNNING"}
+    second = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=20.0)
+    site.live(90)
+    assert site.managed(second).phase is JobPhase.INELIGIBLE
+    assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs, and 4 are taken"
+    assert not site.events("stop", "start_failed")
+    site.live(115)
+    assert site.states()[second] in ("RUNNING", "COMPLETED")
+    assert {site.states()[job] for job in others} == {"RUNNING"}
+    assert site.states()[first] == "COMPLETED"
+
+
+def test_no_more_jobs_are_promised_gpus_than_a_limit_allows(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    site.slurm.most_gpus["low"] = 4
+    for _ in range(5):
+        site.submit(gpus_per_node=2, qos="low", run_time_s=50.0, time_limit_s=60.0)
+    site.live(400)
+    assert set(site.states().values()) == {"COMPLETED"}
+    assert not site.events("start_failed")
+
+
+def test_a_limit_on_jobs_and_one_on_each_job(tmp_path: Path) -> None:
+    jobs = ResourceLimit("GrpJobs of account lab", accounts=frozenset({"lab"}), jobs=1)
+    size = ResourceLimit("MaxTRESPerJob of QOS low", "low", job_gpus=2)
+    site = limited(tmp_path, jobs, size)
+    one, two = (site.submit(gpus_per_node=1, account="lab", run_time_s=50.0) for _ in range(2))
+    large = site.submit(gpus_per_node=4, qos="low")
+    site.live(20)
+    assert (site.states()[one], site.states()[two]) == ("RUNNING", "PENDING")
+    assert site.managed(two).reason == "GrpJobs of account lab is 1 job, and so many run"
+    assert site.managed(large).reason == "MaxTRESPerJob of QOS low is 2 GPUs, and it asks for 4"
+    site.live(70)
+    assert site.states()[two] == "RUNNING"
+
+
+def test_limits_are_read_again_and_the_last_ones_hold_while_nobody_answers(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    site.live(5)
+    site.slurm.told_limits = ()
+    assert site.controller.reconciler.limits == (PER_USER,)
+    site.submit(gpus_per_node=1, run_time_s=1000.0)
+    site.live(400)
+    assert site.controller.reconciler.limits == ()

@@ -13,7 +13,7 @@ from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
@@ -86,6 +86,10 @@ class CommandLine:
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+
+    def licenses(self) -> dict[str, int]:
+        """Free licences by name."""
+        return read_licenses(self.read("scontrol", "--oneliner", "show", "license"))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""

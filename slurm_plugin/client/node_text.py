@@ -1,4 +1,4 @@
-"""Reads nodes, reservations and partitions as `scontrol --oneliner` shows them, in all versions alike."""
+"""Reads nodes, reservations, partitions and licences as `scontrol --oneliner` shows them in all versions."""
 
 import re
 from math import inf
@@ -80,6 +80,14 @@ def read_partitions(text: str) -> tuple[Partition, ...]:
         longest_s = days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
         found.append(Partition(name, longest_s))
     return tuple(found)
+
+
+def read_licenses(text: str) -> dict[str, int]:
+    """Free licences by name in what `scontrol --oneliner show license` printed."""
+    return {
+        name: int(number(record.get("Free", "")))
+        for name, record in read_records(text, "LicenseName").items()
+    }
 
 
 def number(text: str) -> float:

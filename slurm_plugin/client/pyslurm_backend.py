@@ -126,6 +126,10 @@ class PyslurmSlurm:
         """The limits, by commands."""
         return self._commands.limits()
 
+    def licenses(self) -> Mapping[str, int]:
+        """Free licences by name, by commands: few jobs ask for any."""
+        return self._commands.licenses()
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, by commands: they are asked for once."""
         return self._commands.ended_jobs(partitions, days)

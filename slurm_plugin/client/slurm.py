@@ -372,6 +372,9 @@ class Slurm(Protocol):
     def limits(self) -> tuple[ResourceLimit, ...]:
         """The limits of QOS and associations on GPUs and jobs; none where Slurm does not enforce them."""
 
+    def licenses(self) -> Mapping[str, int]:
+        """How many of each licence are free, by name."""
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The GPU jobs of some partitions that ended in the last days, with the time that they ran.
 

@@ -20,7 +20,7 @@ from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState
-from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError
+from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.journal import Journal, JournalContents
@@ -275,6 +275,8 @@ class Controller:
         began_s = time.perf_counter()
         jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
         reservations = self._slurm.reservations()
+        if any(job.licenses and job.state is State.PENDING for job in jobs):
+            self.reconciler.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
         self._at("observed")

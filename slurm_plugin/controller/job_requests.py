@@ -19,6 +19,7 @@ UNLIMITED_S = 30 * 86_400.0
 """Taken as the duration of a job without a time limit: nobody knows it, and policies want a number."""
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
+_RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
 _NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
 
@@ -157,13 +158,16 @@ class RequestReader:
         self._best_level(asked.gang)
         return asked
 
-    def narrowed(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> tuple[Job, str]:
+    def narrowed(
+        self, managed: ManagedJob, job: SlurmJob, full: Collection[str], reserved: Collection[str]
+    ) -> tuple[Job, str]:
         """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
 
         Args:
             managed: The job.
             job: As Slurm shows it.
             full: Nodes on which it was found to have no CPUs or memory for now.
+            reserved: Nodes that are reserved for others before its time limit ends.
 
         Raises:
             InputError: Its constraint cannot be judged node by node.
@@ -172,13 +176,14 @@ class RequestReader:
         if not room.nodes:
             return asked, ""
         beside_others = self._roomy(managed, job, room.beside_others)
-        roomy = beside_others - set(full)
+        unreserved = beside_others - set(reserved)
+        roomy = unreserved - set(full)
         untried = roomy - set(managed.refused_nodes)
         if self._fits(untried, asked):
             return replace(asked, machines=None if untried == room.with_gpus else untried), ""
         refused = f"only nodes are left on which it did not start: {', '.join(managed.refused_nodes)}"
         ever = self._roomy(managed, job, room.in_all)
-        reasons = ((roomy, refused), (beside_others, _FULL), (ever, _CROWDED))
+        reasons = ((roomy, refused), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
         return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
 
     def still_full(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> set[str]:

@@ -72,7 +72,7 @@ class PlanChecker:
             has_run = self._state.jobs[managed.job_id].first_start_s < inf
             if managed.refused:
                 why = f"Slurm did not start it ({managed.refused})"
-            elif job.licenses and not has_run:
+            elif not has_run and not self._reconciler.knows_licenses(job):
                 why = f"it asks for licences ({job.licenses}), and only Slurm knows which are free"
             elif failed_starts.payer(job) in limited:
                 why = "a limit of its user, account or QOS keeps another job from starting"

@@ -28,7 +28,7 @@ from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
 from slurm_plugin.controller.job_requests import RequestReader, asked_size, release_order, shown_size
-from slurm_plugin.controller.limit_use import LimitUse
+from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -46,6 +46,7 @@ from slurm_plugin.controller.unavailable_gpus import (
     RESERVATION_PREFIX,
     closed_nodes,
     idle_reservations,
+    reserved_before,
     withhold_unavailable,
 )
 from slurm_plugin.request import Request
@@ -59,6 +60,9 @@ _FORGOTTEN_GAPS = 2
 It asks the nodes 3 s after it is up again, and they end the run. Before, the same job there drains a node for
 a duplicate number; just after, its credential counts as revoked and it fails (docs/slurm-versions.md).
 """
+
+_UNLIMITED_S = 365 * 86_400.0
+"""What Slurm takes a job without a time limit to run, where a reservation comes."""
 
 _RUNS = (State.RUNNING, State.SUSPENDED)
 
@@ -79,6 +83,7 @@ class Reconciler:
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
         limits: Limits of QOS and associations, as last read.
+        licenses: Free licences by name, as last read.
         room: The nodes as last seen, with what their jobs leave of them.
     """
 
@@ -99,10 +104,17 @@ class Reconciler:
         self.report_progress = transitions.report_progress
         self.room = NodeRoom()
         self.limits: tuple[ResourceLimit, ...] = ()
+        self.licenses: Mapping[str, int] = {}
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._full: dict[str, set[str]] = {}
+        self._reservations: list[Reservation] = []
         self._last_s = -inf
+
+    def knows_licenses(self, job: SlurmJob) -> bool:
+        """Whether it is known which of the licences that a job asks for are free."""
+        asked = licenses_asked(job.licenses)
+        return not job.licenses or (bool(asked) and all(name in self.licenses for name, _ in asked))
 
     def seen(self, job_id: str) -> SlurmJob:
         """A job as Slurm last showed it."""
@@ -128,7 +140,7 @@ class Reconciler:
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
-        reservations = [*reservations]
+        self._reservations = reservations = [*reservations]
         reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
@@ -441,27 +453,28 @@ class Reconciler:
                     self._full[managed.job_id] = self._reader.still_full(managed, job, full)
                 why = why or use.refusal(job, managed.job.least_gpus) or self._narrow(managed, now)
             if not why:
-                use.take(job, managed.job.least_gpus)
+                use.promise(job, managed.job.least_gpus)
                 self._transitions.queue(managed, now)
             elif managed.phase is JobPhase.PENDING or managed.reason != why:
                 until_s = now + self._config.backoff_s if managed.refused_nodes else inf
                 self._transitions.set_ineligible(managed, now, why, until_s)
 
     def _limit_use(self) -> LimitUse:
-        """What running and starting jobs take of the limits of QOS and associations."""
-        use = LimitUse(self.limits)
-        for job in self._seen.values() if self.limits else ():
+        """What running and starting jobs take of the limits of QOS and associations, and of licences."""
+        use = LimitUse(self.limits, self.licenses)
+        for job in self._seen.values():
             managed = self.managed_jobs.get(job.job_id)
             if managed is not None and managed.phase is JobPhase.STARTING:
-                use.take(job, sum(managed.gpus.values()))
+                use.promise(job, sum(managed.gpus.values()))
             elif job.state in HOLDS_GPUS:
-                use.take(job, sum(job.gpus.values()))
+                use.hold(job, sum(job.gpus.values()))
         return use
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
-        full = self._full.get(managed.job_id, ())
-        narrowed, why = self._reader.narrowed(managed, self._seen[managed.job_id], full)
+        job = self._seen[managed.job_id]
+        reserved = reserved_before(now + (managed.job.time_limit_s or _UNLIMITED_S), self._reservations)
+        narrowed, why = self._reader.narrowed(managed, job, self._full.get(managed.job_id, ()), reserved)
         self._transitions.become(managed, narrowed, now)
         return why
 

@@ -86,3 +86,13 @@ def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation]
         for node in reservation.nodes
     }
     return reserved | {node.name for node in nodes if not node.available}
+
+
+def reserved_before(end_s: float, reservations: Iterable[Reservation]) -> set[str]:
+    """Nodes reserved for others from before `end_s` on: Slurm starts no job there that may run until then."""
+    return {
+        node
+        for reservation in reservations
+        if reservation.start_s < end_s and not reservation.name.startswith(RESERVATION_PREFIX)
+        for node in reservation.nodes
+    }

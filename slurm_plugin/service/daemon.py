@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -103,6 +103,10 @@ class WatchedSlurm:
     def limits(self) -> tuple[ResourceLimit, ...]:
         """The limits of QOS and associations."""
         return self.slurm.limits()
+
+    def licenses(self) -> Mapping[str, int]:
+        """Free licences by name."""
+        return self.slurm.licenses()
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days."""

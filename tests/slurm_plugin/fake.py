@@ -64,7 +64,7 @@ class FakeSlurm:
         remember_s: How long ended jobs are shown.
         enforces_limits: Jobs are stopped at their time limits.
         unavailable: Every call raises, as if slurmctld were down.
-        licenses: How many there are of each licence.
+        total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told.
         longest_s: The longest time limit in a partition, by partition; those not named have none.
@@ -88,7 +88,7 @@ class FakeSlurm:
         self.remember_s = remember_s
         self.enforces_limits = True
         self.unavailable = False
-        self.licenses: dict[str, int] = {}
+        self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] = ()
         self.longest_s: dict[str, float] = {}
@@ -138,6 +138,12 @@ class FakeSlurm:
         self._answer()
         names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
         return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
+
+    def licenses(self) -> Mapping[str, int]:
+        """Free licences by name."""
+        self._answer()
+        used = Counter(job.spec.licenses for job in self._jobs.values() if job.gpus)
+        return {name: count - used[name] for name, count in self.total_licenses.items()}
 
     def limits(self) -> tuple[ResourceLimit, ...]:
         """What is told of limits; `most_gpus` is enforced, told or not."""
@@ -413,7 +419,7 @@ class FakeSlurm:
         asked = spec.gpus or spec.gpus_per_node * job.min_nodes or spec.gpus_per_task * job.tasks
         if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
             return "PartitionTimeLimit"
-        if spec.licenses and taken >= self.licenses.get(spec.licenses, 0):
+        if spec.licenses and taken >= self.total_licenses.get(spec.licenses, 0):
             return "Licenses"
         if held + asked > self.most_gpus.get(spec.qos, inf):
             return "QOSGrpGRES"

@@ -16,6 +16,7 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reservation,
     Reserve,
+    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -79,6 +80,14 @@ class Cluster:
     def partitions(self) -> tuple[Partition, ...]:
         self._answer()
         return ()
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        self._answer()
+        return ()
+
+    def licenses(self) -> dict[str, int]:
+        self._answer()
+        return {}
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         self._answer()

@@ -1,9 +1,13 @@
 """Jobs at a limit of their QOS, account or user: they wait, stop nobody, and start as soon as it allows."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import ResourceLimit
+from slurm_plugin.controller.limit_use import licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
 
@@ -19,7 +23,7 @@ def limited(folder: Path, *limits: ResourceLimit) -> Site:
 
 def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     site = limited(tmp_path, PER_USER)
-    asked = {"gpus_per_node": 4, "time_limit_s": 3600.0, "checkpoint_exit_s": 1.0}
+    asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 3600.0, "checkpoint_exit_s": 1.0}
     others = [site.submit("", "USR1", 20, user="bob", **asked) for _ in range(3)]
     first = site.submit(gpus_per_node=4, qos="low", run_time_s=100.0, time_limit_s=200.0)
     site.live(10)
@@ -63,7 +67,33 @@ def test_limits_are_read_again_and_the_last_ones_hold_while_nobody_answers(tmp_p
     site = limited(tmp_path, PER_USER)
     site.live(5)
     site.slurm.told_limits = ()
-    assert site.controller.reconciler.limits == (PER_USER,)
+    assert [*site.controller.reconciler.limits] == [PER_USER]
     site.submit(gpus_per_node=1, run_time_s=1000.0)
     site.live(400)
-    assert site.controller.reconciler.limits == ()
+    assert not site.controller.reconciler.limits
+
+
+def test_no_more_jobs_are_promised_licences_than_are_free(tmp_path: Path) -> None:
+    site = limited(tmp_path)
+    site.slurm.total_licenses["matlab"] = 2
+    jobs = [site.submit(gpus_per_node=1, licenses="matlab", run_time_s=50.0) for _ in range(5)]
+    site.live(20)
+    assert [site.states()[job] for job in jobs] == ["RUNNING"] * 2 + ["PENDING"] * 3
+    assert site.managed(jobs[2]).reason == "it asks for 1 of licence matlab, and 0 are free"
+    site.live(400)
+    assert {site.states()[job] for job in jobs} == {"COMPLETED"}
+    assert not site.events("start_failed")
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("matlab", [("matlab", 1)]),
+        ("matlab:2,ansys=3", [("matlab", 2), ("ansys", 3)]),
+        ("matlab@server:2", [("matlab", 2)]),
+        ("matlab|ansys", []),
+        ("", []),
+    ],
+)
+def test_licences_are_read_as_a_job_asks_for_them(text: str, asked: list[tuple[str, int]]) -> None:
+    assert licenses_asked(text) == asked

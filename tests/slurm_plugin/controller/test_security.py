@@ -3,7 +3,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reservation,
     Reserve,
+    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -114,6 +115,12 @@ class Crowded:
 
     def partitions(self) -> tuple[Partition, ...]:
         return self.slurm.partitions()
+
+    def limits(self) -> tuple[ResourceLimit, ...]:
+        return self.slurm.limits()
+
+    def licenses(self) -> Mapping[str, int]:
+        return self.slurm.licenses()
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         return self.slurm.ended_jobs(partitions, days)

@@ -289,6 +289,11 @@ def _node(node: SlurmNode) -> SimpleNamespace:
         configured_gres={"gpu:h100": node.gpus} if node.gpus else {},
         partitions=list(node.partitions),
         real_memory=node.memory_mb,
+        active_features=sorted(node.features) or None,
+        effective_cpus=node.cpus or None,
+        total_cpus=node.cpus or None,
+        allocated_cpus=node.cpus_used,
+        allocated_memory=node.memory_used_mb,
     )
 
 

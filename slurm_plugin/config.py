@@ -29,7 +29,7 @@ class Config:
     """Settings of a site.
 
     Attributes:
-        partitions: Slurm partitions whose GPU jobs Dally schedules; all over the same GPU nodes.
+        partitions: Slurm partitions whose GPU jobs Dally schedules, over the same or different nodes.
         cluster: Cluster file or the folder of slurm.conf, which gives the tree of switches and its links.
         profiles: Folder of profiles or name of a shipped set; empty: no model has one.
         assumed_slowdown: How many times slower a gang without a profile is taken to get with each level at

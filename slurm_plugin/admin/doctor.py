@@ -32,7 +32,6 @@ CHECKS: tuple[Check, ...] = (
     Check("rights", setup.rights, needs_config=False),
     Check("clock", setup.clock, needs_config=False),
     Check("partitions", nodes.partitions),
-    Check("same nodes", nodes.same_nodes),
     Check("other partitions", nodes.other_partitions),
     Check("availability", nodes.availability),
     Check("select type", nodes.select_type, needs_config=False),

@@ -176,14 +176,16 @@ class RequestReader:
         if not room.nodes:
             return asked, ""
         beside_others = self._roomy(managed, job, room.beside_others)
-        unreserved = beside_others - set(reserved)
-        roomy = unreserved - set(full)
-        untried = roomy - set(managed.refused_nodes)
+        unreserved = beside_others.difference(reserved) if reserved else beside_others
+        roomy = unreserved.difference(full) if full else unreserved
+        refused = managed.refused_nodes
+        untried = roomy.difference(refused) if refused else roomy
         if self._fits(untried, asked):
-            return replace(asked, machines=None if untried == room.with_gpus else untried), ""
-        refused = f"only nodes are left on which it did not start: {', '.join(managed.refused_nodes)}"
+            machines = None if untried is room.with_gpus else untried
+            return asked if machines == asked.machines else replace(asked, machines=machines), ""
+        tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
         ever = self._roomy(managed, job, room.in_all)
-        reasons = ((roomy, refused), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
+        reasons = ((roomy, tried), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
         return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
 
     def still_full(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> set[str]:
@@ -191,12 +193,12 @@ class RequestReader:
         return set(full) - self._roomy(managed, job, self.room.now)
 
     def _roomy(self, managed: ManagedJob, job: SlurmJob, room: Measure) -> frozenset[str]:
-        nodes, tasks = asked_size(managed, job)
-        return self.room.machines(replace(job, min_nodes=nodes, tasks=tasks), managed.job, room)
+        return self.room.machines(job, asked_size(managed, job), managed.job, room)
 
     def _fits(self, machines: frozenset[str], asked: Job) -> bool:
+        accepted = None if machines is self.room.with_gpus else machines
         try:
-            self._best_level(asked.gang._replace(machines=machines))
+            self._best_level(asked.gang._replace(machines=accepted))
         except CapacityError:
             return False
         return True

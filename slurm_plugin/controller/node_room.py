@@ -5,7 +5,7 @@ job is sent there.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from dally.jobs.job import Job
@@ -55,7 +55,8 @@ def needed_room(job: SlurmJob, in_all: int, gpus: int, node: SlurmNode) -> Room:
 def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
     """The nodes with GPUs on which Slurm would start a job that had them to itself.
 
-    Of a job on several nodes that names several partitions they are those of the partition that has most.
+    Of a job that names several partitions, and may get GPUs of several nodes, they are those of the partition
+    that has most.
 
     Raises:
         InputError: Its constraint cannot be judged node by node.
@@ -71,7 +72,7 @@ def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
         ]
         for partition in job.partition.split(",")
     ]
-    if job.min_nodes > 1:
+    if job.min_nodes > 1 or not job.tres_per_node:
         return max(partitions, key=len)
     return [*{node.name: node for usable in partitions for node in usable}.values()]
 
@@ -106,24 +107,33 @@ class NodeRoom:
         """What our jobs can have of a node together."""
         return self.now(node) + self._ours.get(node.name, NONE)
 
-    def machines(self, job: SlurmJob, asked: Job, room: Measure) -> frozenset[str]:
+    def machines(self, job: SlurmJob, size: tuple[int, int], asked: Job, room: Measure) -> frozenset[str]:
         """Names of the nodes that a job may use and that have room for it, by one of the measures above.
+
+        Args:
+            job: The job as Slurm shows it.
+            size: Fewest nodes and tasks that it asks for.
+            asked: What it asks for, in GPUs.
+            room: How much room a node is taken to have.
 
         Raises:
             InputError: Its constraint cannot be judged node by node.
         """
         asks = (
-            *(job.partition, job.features, job.excluded_nodes, job.exclusive, job.min_nodes, job.tasks),
-            *(job.cpus_per_node, job.cpus_per_task, job.cpus_per_gpu, job.tasks_per_node),
+            *(job.partition, job.features, job.excluded_nodes, job.exclusive, job.tasks_per_node),
+            bool(job.tres_per_node),
+            *(job.cpus_per_node, job.cpus_per_task, job.cpus_per_gpu),
             *(job.memory_per_node_mb, job.memory_per_gpu_mb, job.memory_per_cpu_mb),
         )
         each = asked.gpus_per_machine
-        key = room.__name__, asks, asked.gpus, each
+        key = room.__name__, size, asks, asked.gpus, each
         if key not in self._known:
-            self._known[key] = frozenset(
+            sized = replace(job, min_nodes=size[0], tasks=size[1])
+            found = frozenset(
                 node.name
-                for node in usable_nodes(job, self.nodes.values())
-                if room(node).holds(needed_room(job, asked.gpus, each or 1, node))
+                for node in usable_nodes(sized, self.nodes.values())
+                if room(node).holds(needed_room(sized, asked.gpus, each or 1, node))
                 and (not job.exclusive or node.gpus == each)
             )
+            self._known[key] = self.with_gpus if found == self.with_gpus else found
         return self._known[key]

@@ -100,6 +100,7 @@ class FakeSlurm:
         self._nodes = {node.name: node for node in nodes}
         self._node_states: dict[str, str] = {}
         self._used: Counter[str] = Counter()
+        self._on: dict[str, dict[str, FakeJob]] = {node.name: {} for node in nodes}
         self._jobs: dict[str, FakeJob] = {}
         self._released: dict[str, FakeJob] = {}
         self._reservations = FakeReservations(self._nodes)
@@ -122,8 +123,8 @@ class FakeSlurm:
             node.view(
                 self._node_states.get(node.name, ""),
                 self._used[node.name],
-                sum(self._cpus(job, node) for job in self._jobs.values() if node.name in job.gpus),
-                sum(job.spec.memory_mb for job in self._jobs.values() if node.name in job.gpus),
+                sum(self._cpus(job, node) for job in self._on[node.name].values()),
+                sum(job.spec.memory_mb for job in self._on[node.name].values()),
             )
             for node in self._nodes.values()
         )
@@ -242,6 +243,8 @@ class FakeSlurm:
         """Take nodes from a running job, as its user may."""
         job = self._jobs[job_id]
         self._used.subtract({node: job.gpus[node] for node in nodes})
+        for node in nodes:
+            del self._on[node][job_id]
         job.gpus = {node: gpus for node, gpus in job.gpus.items() if node not in nodes}
         job.min_nodes = len(job.gpus)
         self._schedule()
@@ -269,7 +272,7 @@ class FakeSlurm:
         """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""
         self._node_states[name] = state
         if state == "down":
-            for job in [job for job in self._jobs.values() if name in job.gpus]:
+            for job in list(self._on[name].values()):
                 self._requeue_now(job) if job.spec.requeue else self._end(job, "NODE_FAIL", 1)
         self._schedule()
 
@@ -413,12 +416,14 @@ class FakeSlurm:
     def _limit(self, job: FakeJob) -> str:
         """The limit that keeps a job from starting, whatever is free; empty if none does."""
         spec = job.spec
+        if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
+            return "PartitionTimeLimit"
+        if not spec.licenses and spec.qos not in self.most_gpus:
+            return ""
         run = [other for other in self._jobs.values() if other.gpus]
         taken = sum(other.spec.licenses == spec.licenses for other in run)
         held = sum(sum(other.gpus.values()) for other in run if other.spec.qos == spec.qos)
         asked = spec.gpus or spec.gpus_per_node * job.min_nodes or spec.gpus_per_task * job.tasks
-        if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
-            return "PartitionTimeLimit"
         if spec.licenses and taken >= self.total_licenses.get(spec.licenses, 0):
             return "Licenses"
         if held + asked > self.most_gpus.get(spec.qos, inf):
@@ -443,7 +448,7 @@ class FakeSlurm:
     def _free(self, job: FakeJob, name: str) -> int:
         """Free GPUs of a node that a job can use."""
         node = self._nodes[name]
-        others = [other for other in self._jobs.values() if name in other.gpus]
+        others = self._on[name].values()
         if job.spec.gpu_type not in ("", node.gpu_type) or (job.spec.exclusive and others):
             return 0
         cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
@@ -463,6 +468,8 @@ class FakeSlurm:
         if job.spec.exclusive:
             job.gpus = {name: self._nodes[name].gpus for name in gpus}
         self._used.update(job.gpus)
+        for name in job.gpus:
+            self._on[name][job.job_id] = job
         run_time_s, limit_s = job.remaining_s(), job.limit_s
         if self.enforces_limits and limit_s is not None and limit_s < run_time_s:
             self._at(self.now_s + limit_s, lambda: self._end(job, "TIMEOUT", 0), job)
@@ -493,6 +500,8 @@ class FakeSlurm:
 
         def leave() -> None:
             self._used.subtract(job.gpus)
+            for node in job.gpus:
+                self._on[node].pop(job.job_id, None)
             job.gpus, job.state, job.state_name = {}, state, name
             if state is State.PENDING:
                 job.start_s = None

@@ -23,17 +23,6 @@ def partitions(site: SiteFacts) -> Finding:
     return ok(f"{', '.join(site.required_config.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
 
 
-def same_nodes(site: SiteFacts) -> Finding:
-    """All configured partitions have the same GPU nodes."""
-    for name in site.required_config.partitions:
-        if missing := site.managed_nodes - site.gpu_nodes(name):
-            return problem(
-                f"partition {name} lacks {some(missing)}, which another configured one has",
-                "Dally places jobs of all its partitions on the same nodes: name such as share them",
-            )
-    return ok("all configured partitions have the same GPU nodes")
-
-
 def other_partitions(site: SiteFacts) -> Finding:
     """Whether other partitions put jobs on the same nodes."""
     others = {

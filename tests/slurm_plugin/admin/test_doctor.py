@@ -146,11 +146,6 @@ PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ),
     ("partitions", configured(partitions=("big",)), "there is no partition big"),
     ("partitions", configured(partitions=("cpu",)), "cpu has no node with GPUs"),
-    (
-        "same nodes",
-        lambda site: node("n1", Partitions="new")(configured(partitions=("gpu", "new"))(site)),
-        "n1",
-    ),
     ("availability", lambda site: replace(site, nodes={"n1": row(State="DOWN+DRAIN")}), "no GPU node"),
     ("select type", settings(SelectType="select/linear"), "SelectType=select/linear"),
     ("gres types", settings(GresTypes="(null)"), "GresTypes=unset"),

@@ -49,6 +49,7 @@ def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, p
         ({"partition": "both", "gpus_per_node": 2}, {"r0m1", "r1m0"}),
         ({"partition": "old,new", "gpus_per_node": 2, "nodes": 2}, {"r0m0", "r0m1"}),
         ({"partition": "new", "gpus": 6}, {"r1m0", "r1m1"}),
+        ({"partition": "old,new", "gpus": 3}, {"r0m0", "r0m1"}),
     ]
     jobs = {site.submit(run_time_s=50.0, time_limit_s=60.0, **each): nodes for each, nodes in asked}
     too_large = site.submit(partition="both", nodes=3, gpus_per_node=1)

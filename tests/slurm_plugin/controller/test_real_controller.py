@@ -38,17 +38,24 @@ SLEEP = "#!/bin/sh\nsleep $1\n"
 class RealSite:
     """A local cluster with a controller that runs in this process, cycle by cycle."""
 
-    def __init__(self, local_slurm: LocalSlurm, policy: str, max_requeues: int = 3):
+    def __init__(
+        self,
+        local_slurm: LocalSlurm,
+        policy: str,
+        max_requeues: int = 3,
+        partitions: tuple[str, ...] = ("gpu",),
+    ) -> None:
         self.local_slurm = local_slurm
         config_file = local_slurm.work / "dally.toml"
         state = local_slurm.spec.folder / "srsf-delay"
         config_file.write_text(
-            f'partitions = ["gpu"]\ncluster = "{local_slurm.spec.conf.parent}"\n'
+            f"partitions = {[*partitions]}\n"
+            f'cluster = "{local_slurm.spec.conf.parent}"\n'
             f'url = ""\npolicy = "{policy}"\n'
         )
         self.record = state / "facts.jsonl"
         self.config = Config(
-            ("gpu",),
+            partitions,
             policy=policy,
             state_dir=str(state),
             start_timeout_s=15.0,

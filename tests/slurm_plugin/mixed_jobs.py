@@ -54,7 +54,7 @@ class Outcome:
 
 
 def random_options(random: Random) -> list[str]:
-    """What one user asks for; each such job can run on the cluster of `mixed_site` when nobody else is there."""
+    """What one user asks for; each such job can run on `mixed_site`'s cluster if nobody else is there."""
     partition = random.choice(["gpu", "gpu", "east", "west", "east,west"])
     nodes = random.choice([1, 1, 1, 2])
     size = random.choice(["gres", "gres", "gpus", "tasks"])
@@ -72,13 +72,14 @@ def random_options(random: Random) -> list[str]:
         options += [random.choice(["--mem=10G", "--mem=30G", "--mem=60000M", "--mem-per-cpu=2G"])]
     if random.random() < 0.2:
         options += [f"--licenses={random.choice(['matlab:1', 'matlab:2', 'ansys'])}"]
-    if random.random() < 0.25 and each * nodes <= 4:
+    exclusive = random.random() < 0.1 and size == "gres"
+    if random.random() < 0.25 and each * nodes <= 4 and not exclusive:  # which would hold eight GPUs
         options += [f"--qos={random.choice(['short', 'wide'])}"]
     if partition == "gpu" and random.random() < 0.3:
         options += [f"--constraint={random.choice(['ib', 'a100', 'h100', 'a100|h100', 'h100&ib'])}"]
     elif random.random() < 0.2:
         options += [f"--exclude={random.choice(['n1', 'n6'])}"]
-    if random.random() < 0.1 and size == "gres":
+    if exclusive:
         options += ["--exclusive"]
     if random.random() < 0.6:
         options += ["--checkpoint-signal=USR1", "--checkpoint-grace=5"]

@@ -73,7 +73,9 @@ ONE_WORKER = {
     "slurm_plugin/submit/test_job_submit.py",
     "testbed/running/test_real_types.py",
     "workloads/elastic/test_run.py",
+    "workloads/forked/test_run.py",
     "workloads/test_preload_client.py",
+    "workloads/test_train.py",
 }
 """Files whose tests share a fixture that is dear to set up."""
 

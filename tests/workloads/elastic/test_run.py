@@ -1,11 +1,8 @@
 """Elastic training for real, in processes: ranks come and go; samples and losses are as without."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,10 +1,11 @@
 """What an object of ours holds, as plain data: two descriptions are equal if nothing has changed."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,10 @@ _OPAQUE = (ClusterState, CostModel, FreeGpus, Topology, Cache, FunctionType, Met
 """What is no part of a policy: the cluster, which is compared by itself, caches, and code."""
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), Enum, np.generic)
+_MOSTLY = frozenset({int, float, str, bool, type(None)})
+"""The types of nearly all values; to tell them by this is quicker than to ask for each type once more."""
+
+_UNSET = object()
 
 
 def described(thing: object) -> object:
@@ -25,31 +30,66 @@ def described(thing: object) -> object:
     return _describe(thing, set())
 
 
-def _describe(thing: object, above: set[int]) -> object:
-    if isinstance(thing, _PLAIN):
-        return repr(thing)
-    if isinstance(thing, _OPAQUE) or id(thing) in above:
-        return type(thing).__name__
-    if isinstance(thing, JobState):
-        return f"job {thing.job_id}"
-    if isinstance(thing, np.ndarray):
-        return (str(thing.dtype), thing.shape, thing.tobytes())
-    above = above | {id(thing)}
-    if isinstance(thing, Mapping):
-        return [(_describe(key, above), _describe(value, above)) for key, value in thing.items()]
-    if isinstance(thing, Set):
-        return sorted(repr(_describe(each, above)) for each in thing)
-    if isinstance(thing, Sequence | deque):
-        return [_describe(each, above) for each in thing]
-    return type(thing).__name__, {name: _describe(value, above) for name, value in _attributes(thing)}
+def _describe(thing: Any, above: set[int]) -> object:
+    kind = type(thing)
+    form = _form(kind)
+    if form is _PLAIN:
+        return kind, thing  # as 1, 1.0 and True are equal, and not the same
+    if form is _OPAQUE or id(thing) in above:
+        return kind.__name__
+    if form is JobState:
+        return "job", thing.job_id
+    if form is np.ndarray:
+        return str(thing.dtype), thing.shape, thing.tobytes()
+    above.add(id(thing))
+    if form is Mapping:
+        found: object = (_each(thing, above), _each(thing.values(), above))
+    elif form is Set:
+        found = sorted(repr(_describe(each, above)) for each in thing)
+    elif form is Sequence:
+        found = _each(thing, above)
+    else:
+        found = kind.__name__, _attributes(thing, above)
+    above.remove(id(thing))
+    return found
 
 
-def _attributes(thing: object) -> Iterator[tuple[str, object]]:
-    for name, value in getattr(thing, "__dict__", {}).items():
-        if not isinstance(getattr(type(thing), name, None), cached_property):
-            yield name, value
-    for kind in type(thing).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if hasattr(thing, name):
-                yield name, getattr(thing, name)
+def _each(things: Collection[Any], above: set[int]) -> object:
+    kinds = [*map(type, things)]
+    if _MOSTLY.issuperset(kinds):  # all at once what `_describe` does one by one
+        return kinds, [*things]
+    return [_describe(each, above) for each in things]
+
+
+@cache
+def _form(kind: type) -> object:
+    """As what things of a type are described; their own type, if attribute by attribute."""
+    if issubclass(kind, _PLAIN):
+        return _PLAIN
+    if issubclass(kind, _OPAQUE):
+        return _OPAQUE
+    if issubclass(kind, deque):
+        return Sequence
+    forms = (JobState, np.ndarray, Mapping, Set, Sequence)
+    return next((form for form in forms if issubclass(kind, form)), kind)
+
+
+def _attributes(thing: object, above: set[int]) -> tuple[object, ...]:
+    """The names in its dictionary, the values there, and the values in slots."""
+    derived, slots = _kept_by(type(thing))
+    held = getattr(thing, "__dict__", {})
+    names = [name for name in held if name not in derived]
+    values = [held[name] for name in names]
+    in_slots = [getattr(thing, slot, _UNSET) for slot in slots]
+    return names, _each(values, above), _each(in_slots, above)
+
+
+@cache
+def _kept_by(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The cached properties of a type, which are no part of its things, and all its slots."""
+    derived, found = set(), []
+    for each in kind.__mro__:
+        derived |= {name for name, value in vars(each).items() if isinstance(value, cached_property)}
+        slots = vars(each).get("__slots__", ())
+        found += [slots] if isinstance(slots, str) else slots
+    return frozenset(derived), tuple(found)

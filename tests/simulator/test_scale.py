@@ -45,7 +45,7 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
     scheduler = Scheduler(state, parse_policy(policy).build(state))
     log = io.StringIO()
     engine = Engine(scheduler, workload.jobs, EventLog(log))
-    profile = cProfile.Profile()
+    profile = cProfile.Profile(subcalls=False)
     profile.runcall(engine.run)
     return Cost(sum(entry.callcount for entry in profile.getstats()), log.getvalue().count("\n"))
 

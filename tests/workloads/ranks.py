@@ -4,10 +4,15 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from workloads.preload_client import PRELOADED
 
 ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 120.0
@@ -20,6 +25,23 @@ class Ended:
     code: int
     output: str
     error: str
+
+
+@contextmanager
+def preloaded(socket: Path, module: str = "workloads.preload") -> Iterator[None]:
+    """Ranks of `workloads.train` start from a process that has loaded torch, which takes seconds."""
+    server = subprocess.Popen([sys.executable, "-m", module, str(socket)], cwd=ROOT)
+    try:
+        while not socket.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(PRELOADED, str(socket.parent))
+            patch.setenv("SLURMD_NODENAME", socket.name)
+            yield
+    finally:
+        server.kill()
+        server.wait()
 
 
 @contextmanager
@@ -38,7 +60,7 @@ def started(ranks: int, module: str, *arguments: str) -> Iterator[Sequence[subpr
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **_place(rank, ranks, port)},
+            env={**os.environ, **_place(rank, ranks, port)},
         )
         for rank in range(ranks)
     ]

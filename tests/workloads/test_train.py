@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from click.testing import CliRunner
 from torch import distributed
 
 from dally.jobs.job import CHECKPOINTED
-from tests.workloads.ranks import Ended, finish, run, started
+from tests.workloads.ranks import Ended, finish, preloaded, run, started
 from workloads.group import leave
+from workloads.preload_client import PRELOADED
 from workloads.settings import BatchRule, TrainingJob
 from workloads.stopping import STOP_SIGNALS, StopRequest
 from workloads.train import main
@@ -26,6 +27,18 @@ BASE = ("mobilenetv3", "--global-batch", "6", "--size", "64", "--backend", "gloo
 EMULATED = ("mobilenetv3", "--global-batch", "7", "--emulate", "1000", "--backend", "gloo", "--steps", "8")
 TRAIN = "workloads.train"
 _PATIENCE_S = 120.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with preloaded(tmp_path_factory.mktemp("preloaded") / "here"):
+        yield
+
+
+@pytest.fixture
+def torch_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks load it themselves, as most do outside of tests."""
+    monkeypatch.delenv(PRELOADED)
 
 
 def log_of(folder: Path) -> list[dict[str, float]]:
@@ -104,7 +117,7 @@ def test_a_killed_job_does_the_steps_after_its_checkpoint_again_with_the_losses_
 
 def test_a_start_ends_without_saving_when_another_has_come(tmp_path: Path) -> None:
     """The older one runs on nodes that Slurm has given up; its next checkpoint is far."""
-    endless = (*BASE, "--steps", "100000", "--checkpoint-every", "100000", *files(tmp_path))
+    endless = (*BASE, "--steps", "100000", "--checkpoint-every", "100000", "--pace", "0.1", *files(tmp_path))
     with started(2, TRAIN, *endless) as older:
         wait_for_step(2, tmp_path, older)
         code, output = invoke(*BASE, "--steps", "3", "--checkpoint-every", "2", *files(tmp_path))
@@ -117,7 +130,9 @@ def test_a_start_ends_without_saving_when_another_has_come(tmp_path: Path) -> No
     assert ranks == sorted(ranks, reverse=True), "both trained at once"
 
 
-def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(tmp_path: Path) -> None:
+def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(
+    tmp_path: Path, torch_not_loaded: None
+) -> None:
     with started(2, TRAIN, *BASE, "--steps", "100000", *files(tmp_path)) as processes:
         wait_for_step(3, tmp_path, processes)
         processes[1].send_signal(signal.SIGUSR2)
@@ -136,7 +151,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(tmp_path: P
     assert time.time() - 600 < ends[0] < ends[-1] <= time.time()
 
 
-def test_a_signal_while_torch_loads_is_heard(tmp_path: Path) -> None:
+def test_a_signal_while_torch_loads_is_heard(tmp_path: Path, torch_not_loaded: None) -> None:
     with started(1, TRAIN, *EMULATED, "--steps", "100000", *files(tmp_path)) as processes:
         wait_until(lambda: hears(signal.SIGTERM, processes[0]), processes)
         processes[0].send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ import pytest
 from analysis.studies import forked_training
 from analysis.studies.forked_training import DOCUMENT, NETS, VARIANTS, Study, Variant, averaging, timing
 from dally.markdown import replace_section
+from tests.workloads.ranks import preloaded
 from workloads.group import Group, join, leave
 from workloads.settings import Backend
 
@@ -51,7 +52,8 @@ def test_what_averaging_takes_grows_with_the_model(group: Group, monkeypatch: py
 def test_a_table_has_what_jobs_wrote_of_their_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forked_training, "SEEDS", (1,))
     NET.write(tmp_path / "digits.npz")
-    _, _, one, two = timing(NET, tmp_path / "digits.npz").splitlines()
+    with preloaded(tmp_path / "here"):
+        _, _, one, two = timing(NET, tmp_path / "digits.npz").splitlines()
     assert one.split("|")[3:5] == [" 1.00 ", "  "]
     name, seconds, _, averaging, accuracy = (cell.strip() for cell in two.split("|")[1:-1])
     assert name == "2 copies, slots of 1 s"

@@ -1,11 +1,8 @@
 """Elastic training for real, in processes: ranks come and go; samples and losses are as without."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,33 +11,19 @@ import pytest
 import torch
 
 from dally.jobs.job import CHECKPOINTED
-from tests.workloads.ranks import ROOT, finish, run, started
+from tests.workloads.ranks import finish, preloaded, run, started
 from tests.workloads.test_train import codes, files, log_of, wait_until
 from workloads.elastic.batch_rules import Tuning
 from workloads.elastic.folder import RendezvousFolder
-from workloads.preload_client import PRELOADED
 
 TRAIN = "workloads.train"
 BASE = ("--backend", "gloo", "--pace", "0.02", "--global-batch", "8")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Ranks start from a process that has loaded torch, which takes seconds."""
-    socket = tmp_path_factory.mktemp("preloaded") / "here"
-    command = [sys.executable, "-m", "tests.workloads.elastic.member", str(socket)]
-    server = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    try:
-        while not socket.exists():
-            assert server.poll() is None
-            time.sleep(0.05)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(PRELOADED, str(socket.parent))
-            patch.setenv("SLURMD_NODENAME", socket.name)
-            yield
-    finally:
-        server.kill()
-        server.wait()
+def torch_loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with preloaded(tmp_path_factory.mktemp("preloaded") / "here", "tests.workloads.elastic.member"):
+        yield
 
 
 @pytest.fixture(autouse=True)

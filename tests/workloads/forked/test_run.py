@@ -2,13 +2,14 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from dally.jobs.job import CHECKPOINTED
-from tests.workloads.ranks import finish, run, started
+from tests.workloads.ranks import finish, preloaded, run, started
 from tests.workloads.test_train import codes, files, invoke, log_of, wait_until
 from workloads.forked.exchange import code_file
 
@@ -16,6 +17,12 @@ TRAIN = "workloads.train"
 JOB = ("digits", "--global-batch", "8", "--backend", "gloo")
 FORKED = (*JOB, "--forked")
 STEPS = 400
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with preloaded(tmp_path_factory.mktemp("preloaded") / "here"):
+        yield
 
 
 def steps_of(folder: Path) -> list[dict[str, int]]:

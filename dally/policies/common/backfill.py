@@ -9,7 +9,7 @@ from math import inf
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
-from dally.jobs.job import Job
+from dally.jobs.job import Gang, Job
 from dally.policies.common.placements import Gains
 
 Release = tuple[float, Allocation]
@@ -24,35 +24,35 @@ class PromisedGpus:
         shadow_s: When it can start at the latest, if the predictions hold; inf if that is unknown.
         domain: The domain it will start in.
         level: That domain's level.
-        gpu_type: The type of GPU it needs; None for any.
-        extra: GPUs of that kind in the domain that it will leave free at the shadow time; 0 for a gang of
+        gang: What it asks for.
+        extra: GPUs in the domain that it accepts and will leave free at the shadow time; 0 for a gang of
             equal shares, which any job there could break.
     """
 
     shadow_s: float
     domain: int
     level: int
-    gpu_type: str | None
+    gang: Gang
     extra: int
 
     def refuses(self, topology: Topology, gpus: int, end_s: float) -> bool:
         """Whether no placement of so many GPUs until `end_s` would do, whatever it is: a quick first test."""
-        anywhere = self.level == topology.top and self.gpu_type is None
+        anywhere = self.level == topology.top and self.gang.gpu_type is None and self.gang.machines is None
         return anywhere and end_s > self.shadow_s and gpus > self.extra
 
-    def after(self, topology: Topology, allocation: Allocation, end_s: float) -> "PromisedGpus | None":
+    def after(self, free: FreeGpus, allocation: Allocation, end_s: float) -> "PromisedGpus | None":
         """What is left of the promise if a job takes GPUs until `end_s`; None if that delays the head."""
         if end_s <= self.shadow_s:
             return self
         used = sum(
             gpus
             for machine, gpus in allocation
-            if self.gpu_type in (None, topology.machines[machine].gpu_type)
-            and topology.ancestors[machine][self.level] == self.domain
+            if free.accepts(self.gang, machine)
+            and free.topology.ancestors[machine][self.level] == self.domain
         )
         if used > self.extra:
             return None
-        return PromisedGpus(self.shadow_s, self.domain, self.level, self.gpu_type, self.extra - used)
+        return PromisedGpus(self.shadow_s, self.domain, self.level, self.gang, self.extra - used)
 
 
 def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -> PromisedGpus:
@@ -74,6 +74,6 @@ def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -
         if found is None and domain is not None:
             found, shadow_s = domain, end_s
     if found is None:
-        return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gpu_type, 0)
+        return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gang, 0)
     extra = gains.spare(found) if job.gang.per_machine is None else 0
-    return PromisedGpus(shadow_s, found, level, job.gpu_type, extra)
+    return PromisedGpus(shadow_s, found, level, job.gang, extra)

@@ -230,7 +230,7 @@ class OrderRound:
             if placement is None:
                 continue
             end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
-            left = promised.after(topology, placement.allocation, end_s)
+            left = promised.after(free, placement.allocation, end_s)
             if left is None:
                 continue
             shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"

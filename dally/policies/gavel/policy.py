@@ -125,8 +125,7 @@ class Gavel(InRounds):
         """New shares if they are out of date and old enough, then a turn for the jobs that are next."""
         with handed_out(state) as free:
             jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
-            capacity = [free.total(gpu_type) for gpu_type in self.pools.types]
-            table = RoundTable(jobs, self._speeds, capacity)
+            table = RoundTable(jobs, self._speeds, free)
             shares = self._at(table, now)
 
             def reason(place: int, pool: int) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats
 from dally.policies.common.placements import find_gpus
 from dally.policies.common.rounds import RoundTarget
@@ -47,19 +48,28 @@ class RoundTable:
         opens: (jobs, pools) whether it may run there with the machines at hand.
         able: (jobs,) whether it may run anywhere with them.
         capacity: GPUs of each type that the round hands out.
+
+    Args:
+        jobs: The jobs.
+        speeds: (types,) of each on each type that can hold it when idle, by name.
+        free: GPUs as the round hands them out.
     """
 
-    def __init__(
-        self, jobs: Sequence[JobState], speeds: Mapping[str, list[float]], capacity: Sequence[int]
-    ) -> None:
+    def __init__(self, jobs: Sequence[JobState], speeds: Mapping[str, list[float]], free: FreeGpus) -> None:
+        types = free.topology.gpu_types
+        capacity = [free.total(gpu_type) for gpu_type in types]
         self.jobs, self.capacity = jobs, tuple(capacity)
         self.ids = [job.job.job_id for job in jobs]
         self.gangs = np.array([job.job.gpus for job in jobs], dtype=np.float64)
         self.speeds = np.array([speeds[job_id] for job_id in self.ids]).reshape(len(jobs), len(capacity))
         self._room = np.array(capacity, dtype=np.float64)
-        alone = (self.speeds > 0) & (self.gangs[:, None] <= self._room)
+        usable = np.tile(self._room, (len(jobs), 1))  # of each type, on machines that a job accepts
+        for row, job in zip(usable, jobs, strict=True):
+            if job.job.machines is not None:
+                row[:] = [free.total(gpu_type, job.job.machines) for gpu_type in types]
+        alone = (self.speeds > 0) & (self.gangs[:, None] <= usable)
         typed = np.array([job.job.gpu_type is not None for job in jobs], dtype=bool)
-        mixed = ~typed & ~alone.any(axis=1) & (self.gangs <= self._room.sum())
+        mixed = ~typed & ~alone.any(axis=1) & (self.gangs <= usable.sum(axis=1))
         self.opens: Flags = np.column_stack([alone, mixed])
         self.able: Flags = np.asarray(self.opens.any(axis=1))
 
@@ -85,6 +95,38 @@ class RoundTable:
 
     def _everywhere(self) -> Flags:
         return np.asarray(self.opens[self.able, :-1].all(axis=1, keepdims=True))
+
+
+class GpusLeft:
+    """GPUs of a type that are left as one gang after another is picked, on each set of machines accepted.
+
+    Args:
+        free: The GPUs.
+        gpu_type: Their type.
+        jobs: Those that may be picked.
+    """
+
+    def __init__(self, free: FreeGpus, gpu_type: str, jobs: Sequence[JobState]) -> None:
+        accepted = dict.fromkeys((None, *(job.job.machines for job in jobs)))
+        self._on = {machines: free.total(gpu_type, machines) for machines in accepted}
+
+    @property
+    def total(self) -> int:
+        """On all machines."""
+        return self._on[None]
+
+    def take(self, gang: Gang) -> bool:
+        """Take the GPUs of a gang; False if too few are left on the machines that it accepts."""
+        around = [
+            machines
+            for machines in self._on
+            if machines is None or (gang.machines is not None and gang.machines <= machines)
+        ]
+        if any(self._on[machines] < gang.gpus for machines in around):
+            return False
+        for machines in around:
+            self._on[machines] -= gang.gpus
+        return True
 
 
 class RoundPlacement:
@@ -140,22 +182,21 @@ class RoundPlacement:
             types: The types, in this order.
             shares_first: On all types first those with a share there; else on each also those without.
         """
-        left = [self._free.total(gpu_type) for gpu_type in self._pools.types]
+        left = [GpusLeft(self._free, gpu_type, self._table.jobs) for gpu_type in self._pools.types]
         picked: dict[int, list[int]] = {pool: [] for pool in types}
         for shares_only in (True, False) if shares_first else (False,):
             for pool in types:
                 order, sharing = self._order[pool]
                 for place in order[:sharing] if shares_only else order:
-                    if not left[pool]:
+                    if not left[pool].total:
                         break
                     if (
                         place not in self._pool
                         and self._opens[place][pool]
-                        and self._gangs[place] <= left[pool]
+                        and left[pool].take(self._table.jobs[place].job.gang)
                     ):
                         self._pool[place] = pool
                         picked[pool].append(place)
-                        left[pool] -= int(self._gangs[place])
         for pool, places in picked.items():
             # Jobs that are there already stay; the others follow, the largest first. If that leaves one
             # without GPUs, those come first and all others of the pool are placed again.

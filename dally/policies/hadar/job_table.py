@@ -15,7 +15,6 @@ _ANY_TYPE = -1
 class _Row(NamedTuple):
     """What of a job changes with facts only, as numbers."""
 
-    gang: float
     gpu_type: float
     gpus: float
     arrival_s: float
@@ -37,7 +36,6 @@ class JobTable:
     def __init__(self, topology: Topology) -> None:
         self._types = topology.gpu_types
         self._rows: dict[int, tuple[JobState, _Row]] = {}
-        self._gangs: dict[Gang, int] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -54,7 +52,6 @@ class JobTable:
         self._rows[job.order] = (
             job,
             _Row(
-                gang=self._gangs.setdefault(request.gang, len(self._gangs)),
                 gpu_type=_ANY_TYPE if request.gpu_type is None else self._types.index(request.gpu_type),
                 gpus=request.gpus,
                 arrival_s=request.submit_s,
@@ -94,7 +91,8 @@ class JobView:
     def __init__(self, rows: list[tuple[JobState, _Row]], now: float, gpu_types: int) -> None:
         self.jobs = [job for job, _ in rows]
         columns = _Row(*np.array([row for _, row in rows]).T)
-        self.gang: Ints = np.asarray(columns.gang, dtype=np.int64)
+        numbers: dict[Gang, int] = {}
+        self.gang: Ints = np.array([numbers.setdefault(job.job.gang, len(numbers)) for job in self.jobs])
         self.gpus: Floats = np.asarray(columns.gpus)
         self.arrival_s: Floats = np.asarray(columns.arrival_s)
         self.work_s: Floats = np.asarray(columns.work_s)

@@ -85,26 +85,34 @@ class Servers:
         paths = np.array(self.topology.ancestors, dtype=np.int64)
         return [np.unique(paths[:, level], return_inverse=True)[1] for level in range(1, paths.shape[1])]
 
-    def tiers(self, speeds: Mapping[str, float]) -> tuple[Flags, ...]:
+    def accepted(self, machines: frozenset[str] | None) -> Flags:
+        """The machines with these names; all for None."""
+        names = (machine.name for machine in self.topology.machines)
+        return np.array([machines is None or name in machines for name in names])
+
+    def tiers(self, speeds: Mapping[str, float], accepted: Flags) -> tuple[Flags, ...]:
         """The machines whose GPUs are at least so fast, for each speed that there is, the highest first.
 
         Args:
             speeds: Speed of one GPU of each type that is accepted.
+            accepted: The machines that are.
         """
         by_type = np.array([speeds.get(name, 0.0) for name in self.topology.gpu_types])
         found = [by_type >= speed for speed in sorted({*speeds.values()}, reverse=True) if speed > 0]
-        return tuple(enough[self.gpu_types] for enough in found)
+        return tuple(enough[self.gpu_types] & accepted for enough in found)
 
-    def alone(self, speeds: Mapping[str, float], gpus: int) -> tuple[Flags, ...]:
+    def alone(self, speeds: Mapping[str, float], accepted: Flags, gpus: int) -> tuple[Flags, ...]:
         """The machines of each type that by itself holds a gang of so many GPUs, the fastest type first.
 
         Args:
             speeds: Speed of one GPU of each type that is accepted.
+            accepted: The machines that are.
             gpus: GPUs of the gang.
         """
         names = self.topology.gpu_types
         found = [
-            self.gpu_types == names.index(name) for name in sorted(speeds, key=lambda each: -speeds[each])
+            (self.gpu_types == names.index(name)) & accepted
+            for name in sorted(speeds, key=lambda each: -speeds[each])
         ]
         return tuple(each for each in found if self.gpus[each].sum() >= gpus)
 

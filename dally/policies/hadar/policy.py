@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dally.cluster.topology import Allocation
+from dally.jobs.job import Gang
 from dally.policies.base import Cache
 from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.policies.common.estimates import restart_s
@@ -26,6 +27,9 @@ Amount = TypeVar("Amount", float, Floats)
 
 _LEAST_S = 1e-3
 """Completion times are at least this long, so that utilities stay finite."""
+
+_MOST_REMEMBERED = 1000
+"""Gangs whose machines are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Hadar(InRounds):
         self._costs = state.costs
         self._servers = Servers(state.topology)
         self._table = JobTable(state.topology)
-        self._tiers = Cache[tuple[str, str | None, int], tuple[Flags, ...]]()
+        self._tiers = Cache[tuple[str, Gang], tuple[Flags, ...]]()
 
     def finished(self, job: JobState, now: float) -> None:
         self._table.drop(job)
@@ -105,7 +109,7 @@ class Hadar(InRounds):
         worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
             f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
-            f"others or cost more; {state.free.total(job.job.gpu_type)} were free"
+            f"others or cost more; {state.free.total(job.job.gpu_type, job.job.machines)} were free"
         )
 
     def utility(self, work_s: Amount, span_s: Amount) -> Amount:
@@ -114,11 +118,13 @@ class Hadar(InRounds):
 
     def tiers(self, job: JobState) -> tuple[Flags, ...]:
         """The machines that a job may have, for each speed as the bottleneck."""
-        key = job.job.model, job.job.gpu_type, job.job.gpus
+        key = job.job.model, job.job.gang
         if key not in self._tiers:
-            speeds = self._costs.worker_speeds(job.job)
-            alone = () if self.knobs.mixed else self._servers.alone(speeds, job.job.gpus)
-            self._tiers[key] = alone or self._servers.tiers(speeds)
+            if len(self._tiers) > _MOST_REMEMBERED:  # which machines jobs accept changes with the cluster
+                self._tiers.clear()
+            speeds, accepted = self._costs.worker_speeds(job.job), self._servers.accepted(job.job.machines)
+            alone = () if self.knobs.mixed else self._servers.alone(speeds, accepted, job.job.gpus)
+            self._tiers[key] = alone or self._servers.tiers(speeds, accepted)
         return self._tiers[key]
 
     def market(self, state: ClusterState, prices: PriceRange) -> Market:

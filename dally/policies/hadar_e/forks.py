@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from dally.policies.common.arrays import Ints
+from dally.policies.common.arrays import Flags, Ints
 from dally.policies.hadar.market import Market
 
 Machines = frozenset[int]
@@ -26,6 +26,7 @@ class Forker:
         gpus: GPUs of one copy.
         most: Most copies side by side.
         types: The GPU types it accepts, by number.
+        accepted: Whether it accepts a machine, for each machine.
         current: The machines it runs on; empty if it waits.
         utility: What copies on these machines are worth to it, with the restart that a change takes.
     """
@@ -33,6 +34,7 @@ class Forker:
     gpus: int
     most: int
     types: Sequence[int]
+    accepted: Flags
     current: Machines
     utility: Callable[[Machines], float]
 
@@ -109,6 +111,7 @@ class _CopyPlan:
         for gpu_type in types:
             # One that it runs on, else the one with least to spare.
             able = (self._left >= forker.gpus) & (self._market.servers.gpu_types == gpu_type)
+            able &= forker.accepted
             able[[*machines]] = False
             machine = min(
                 np.flatnonzero(able).tolist(),

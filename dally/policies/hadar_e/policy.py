@@ -78,6 +78,7 @@ class SlotPlan(HadarRound):
                 gpus=job.job.gpus,
                 most=job.job.max_copies,
                 types=[number for number, name in enumerate(names) if name in speeds],
+                accepted=self.market.servers.accepted(job.job.machines),
                 current=frozenset(machine for machine, _ in job.allocation),
                 utility=partial(self._worth, job),
             )

@@ -57,7 +57,7 @@ class _PlacedGang:
 
     def part(self, gpus: int) -> Gang:
         """So many GPUs of it."""
-        return Gang(gpus, self.gpu_type, self.job.job.gang.per_machine)
+        return self.job.job.gang._replace(gpus=gpus, gpu_type=self.gpu_type)
 
 
 class Rearrangement:
@@ -199,8 +199,10 @@ class Rearrangement:
             asked += [(gang, rack, gpus) for rack, gpus in other.items() if gpus]
             parts[gang.job.job_id] = self._inside(gang, [r for r in gang.shares if r not in other])
             free.take(self._inside(gang, [rack for rack in racks if rack not in other]))
-        # Shares of machines first: single GPUs go wherever some are left.
-        for gang, rack, gpus in sorted(asked, key=lambda ask: -ask[0].unit):
+        # Shares of machines first, then single GPUs of jobs that accept some machines only: others go
+        # wherever some are left.
+        choosy = sorted(asked, key=lambda ask: (-ask[0].unit, ask[0].job.job.machines is None))
+        for gang, rack, gpus in choosy:
             if free.held(rack, gang.part(gpus)) < gang.part(gpus).units:
                 return {}
             place = free.pack(rack, gang.part(gpus))

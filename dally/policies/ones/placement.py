@@ -19,12 +19,14 @@ class SchedulePlacement:
         now: The moment, seconds.
         places: New allocations by job.
         stopped: The jobs that lose their GPUs, by name.
+        choosy: Whether a job that accepts some machines only found no GPUs there: sizes do not tell where.
     """
 
     state: ClusterState
     now: float
     places: dict[str, Allocation] = field(default_factory=dict)
     stopped: dict[str, JobState] = field(default_factory=dict)
+    choosy: bool = False
 
     def change(self, running: Sequence[tuple[JobState, int]]) -> None:
         """Give running jobs other numbers of GPUs; 0 stops one. A job that finds no others keeps its own."""
@@ -49,13 +51,24 @@ class SchedulePlacement:
                 self._take(job, self._fastest(job, options))
             else:
                 refused.add(demand)
+                self.choosy |= job.job.machines is not None
 
     def keep(self) -> None:
-        """Give stopped jobs their GPUs back if no other job got them."""
+        """Give stopped jobs their GPUs back if no other job got them.
+
+        Shrunk ones, too, if that may have been for a job that does not accept their machines.
+        """
         for job in [*self.stopped.values()]:
             if self.state.free.holds(job.allocation):
                 self.state.free.take(job.allocation)
                 del self.stopped[job.job_id]
+        for name, place in [*self.places.items()] if self.choosy else []:
+            job, gpus = self.state.jobs[name], sum(gpus for _, gpus in place)
+            if gpus < held_gpus(job):
+                self.state.free.give(place)
+                if self.state.free.holds(job.allocation):
+                    del self.places[name]
+                self.state.free.take(self.places.get(name, job.allocation))
 
     def _grow(self, job: JobState, gpus: int) -> None:
         """More beside what it has, or closer together on one of its machines; elsewhere only if it must.

@@ -61,7 +61,10 @@ class AllocationProblem:
         return {"jobs": [job.job_id for job in self.jobs], "states": parts}
 
     def states(self, plain: Mapping[str, Any]) -> States:
-        """The states of another problem, as `plain` gave them, as far as jobs and machines are still here."""
+        """The states of another problem, as `plain` gave them, as far as jobs and machines are still here.
+
+        And as far as a job accepts these machines still.
+        """
         rows = {job.job_id: row for row, job in enumerate(self.jobs)}
         places = {machine: place for place, machine in enumerate(self.machines)}
         found = np.zeros((len(plain["states"]), *self.allocations.held.shape), dtype=np.int16)
@@ -70,7 +73,7 @@ class AllocationProblem:
                 at = rows.get(plain["jobs"][row])
                 if at is not None and machine in places:
                     state[at, places[machine]] = gpus
-        return found
+        return np.where(self.allocations.usable, found, 0)
 
 
 class ProblemBuilder:
@@ -125,7 +128,7 @@ class ProblemBuilder:
         allocations = Allocations(
             held=held,
             capacity=capacity,
-            usable=np.array([[job.job.gpu_type in (None, name) for name in types] for job in jobs]),
+            usable=np.array([[state.free.accepts(job.job.gang, each) for each in machines] for job in jobs]),
             least=np.array([least for least, _ in bounds]),
             most=np.array([most for _, most in bounds]),
             share=np.array([job.job.gang.per_machine or 0 for job in jobs]),

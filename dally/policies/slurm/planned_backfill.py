@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, inf
 
-from dally.cluster.topology import Allocation, Topology
+from dally.cluster.free import FreeGpus
+from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang
 from dally.policies.common.backfill import Release
 
@@ -102,8 +103,7 @@ class BackfillPlanner:
     """One pass of backfill.
 
     Args:
-        topology: The cluster.
-        left: Free GPUs of each machine; kept up to date here.
+        free: What is free now; starts from here on are counted here.
         releases: When running jobs end at the latest, soonest first, and what they hold.
         now: The moment of the pass.
         window_s: How far ahead promises are made, Slurm's `bf_window`.
@@ -112,18 +112,18 @@ class BackfillPlanner:
 
     def __init__(
         self,
-        topology: Topology,
-        left: Sequence[int],
+        free: FreeGpus,
         releases: Iterable[Release],
         now: float,
         window_s: float,
         resolution_s: float,
     ) -> None:
-        self._topology, self._left, self._now = topology, list(left), now
+        self._free, self._now = free, now
+        self._left = [free.on(machine) for machine in range(len(free.topology.machines))]
         self._releases = list(releases)
         self._resolution_s = resolution_s
         self._space = NodeSpace(now, now + window_s)
-        self._of_type: dict[str, int] = {}
+        self._refused: dict[tuple[str | None, frozenset[str] | None], int] = {}
         self._not_now: set[tuple[Gang, int, int]] = set()
         self.promises = 0
 
@@ -178,8 +178,8 @@ class BackfillPlanner:
     def _soonest(self, asked: JobToTest, closed: int, ahead: bool) -> PlannedStart | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
         key, barred = (asked.gang, asked.level, closed), closed
-        if asked.gang.gpu_type is not None:
-            barred |= self._other_types(asked.gang.gpu_type)
+        if asked.gang.gpu_type is not None or asked.gang.machines is not None:
+            barred |= self._refused_by(asked.gang)
         if not ahead and key in self._not_now:
             return None
         left, held, rest = self._left.copy(), asked.gang.held, barred
@@ -223,12 +223,13 @@ class BackfillPlanner:
                 while barrier_s + window_s < next_s < inf:
                     window_s *= 2
 
-    def _other_types(self, gpu_type: str) -> int:
-        """The machines whose GPUs are of another type."""
-        if gpu_type not in self._of_type:
-            machines = enumerate(self._topology.machines)
-            self._of_type[gpu_type] = _bits(index for index, each in machines if each.gpu_type != gpu_type)
-        return self._of_type[gpu_type]
+    def _refused_by(self, gang: Gang) -> int:
+        """The machines that a gang does not accept."""
+        key = gang.gpu_type, gang.machines
+        if key not in self._refused:
+            machines, accepts = range(len(self._left)), self._free.accepts
+            self._refused[key] = _bits(each for each in machines if not accepts(gang, each))
+        return self._refused[key]
 
 
 def _floor(moment_s: float, step_s: float) -> float:

@@ -91,8 +91,11 @@ class SlurmBackfill(InOrder):
         """Free GPUs as the knob `placement` says."""
         if self._knobs.placement == "fit":
             return closest(plan.state.free, job.job, self.best_level(job), highest)
-        gang, topology = job.job.gang, plan.state.topology
-        left = [plan.state.free.on(machine, gang.gpu_type) for machine in range(len(topology.machines))]
+        gang, free, topology = job.job.gang, plan.state.free, plan.state.topology
+        left = [
+            free.on(machine) if free.accepts(gang, machine) else 0
+            for machine in range(len(topology.machines))
+        ]
         allocation = self._choose(job, highest, left)
         return None if allocation is None else Placement(allocation, topology.level_of(allocation))
 
@@ -125,9 +128,8 @@ class SlurmBackfill(InOrder):
                 unplanned.append(job)
                 continue
             if planner is None:
-                left = [free.on(machine) for machine in range(len(topology.machines))]
                 times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
-                planner = BackfillPlanner(topology, left, plan.releases(), *times_s)
+                planner = BackfillPlanner(free, plan.releases(), *times_s)
             for earlier in unplanned:
                 if planner.promises >= most_promises:
                     break

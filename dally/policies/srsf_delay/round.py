@@ -142,7 +142,7 @@ class SrsfRound:
             # Nobody is stopped for a far placement.
             if placement is None and self._knobs.preempt and gang.gpus < self._hopeless.get(best, inf):
                 placement = self._make_room(job, best)
-                if placement is None and gang.gpu_type is None and gang.per_machine is None:
+                if placement is None and gang == Gang(gang.gpus):
                     self._hopeless[best] = gang.gpus  # later jobs need more: fewer can be stopped for them
             if placement is None:
                 offers.refused()
@@ -323,7 +323,7 @@ class SrsfRound:
         if self._knobs.preempt and job.job.preemptible:
             left_s = min(left_s, self._knobs.sure_s(restarts_s))
         end_s = self._now + restarts_s + left_s
-        return self._reserved.after(self._state.topology, placement.allocation, end_s)
+        return self._reserved.after(self._free, placement.allocation, end_s)
 
     def _priority(self, job: JobState, slowdown: float = 1.0) -> Priority:
         """The priority of a waiting job where it runs so slowly: smaller goes first."""

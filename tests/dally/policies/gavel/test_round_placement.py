@@ -18,10 +18,9 @@ def placed(
     credits = RoundCredits(len(pools.names)).renewed(shares)
     with handed_out(state) as free:
         jobs = [*state.jobs.values()]
-        room = [free.total(gpu_type) for gpu_type in pools.types]
         speeds = {each.job_id: [1.0] * len(pools.types) for each in jobs}
         placement = RoundPlacement(
-            free, pools, RoundTable(jobs, speeds, room), credits, lambda place, pool: ""
+            free, pools, RoundTable(jobs, speeds, free), credits, lambda place, pool: ""
         )
         placement.place_mixed(due=True)
         placement.place_by_type(types, first)
@@ -71,3 +70,10 @@ def test_a_gang_wider_than_any_type_goes_first_when_it_is_due_and_else_last() ->
     state = world(small, wide)
     assert "small" not in placed(state, {"small": [1.0, 0.0, 0.0], "wide": [0.0, 0.0, 0.6]})
     assert "wide" not in placed(state, {"small": [1.0, 0.0, 0.0], "wide": [0.0, 0.0, 0.4]})
+
+
+def test_jobs_that_accept_the_same_machine_only_leave_the_others_to_the_rest() -> None:
+    narrow = [Job(f"n{number}", number, 4, 100, machines=frozenset({"r0m0"})) for number in range(3)]
+    state = world(*narrow, Job("x", 3, 4, 100), topology=racks([[4, 4, 4]]))
+    shares = {"n0": [0.9, 0.0], "n1": [0.8, 0.0], "n2": [0.7, 0.0], "x": [0.1, 0.0]}
+    assert placed(state, shares, types=(0,)) == {"n0": ((0, 4),), "x": ((1, 4),)}

@@ -42,4 +42,5 @@ def bidder(
         restart = 0.9 if held and allocation != held else 1.0
         return worth * slowest * restart * (apart if len(allocation) > 1 else 1.0)
 
-    return Bidder(gpus, per_machine, market.servers.tiers(speeds), held, utility, worth)
+    tiers = market.servers.tiers(speeds, market.servers.accepted(None))
+    return Bidder(gpus, per_machine, tiers, held, utility, worth)

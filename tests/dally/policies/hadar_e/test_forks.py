@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import log1p
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,8 @@ def forker(
         restart = 0.9 if current and machines != frozenset(current) else 1.0
         return worth * restart * log1p(sum(speeds[machine] for machine in machines))
 
-    return Forker(gpus, most, range(len(set(speeds))), frozenset(current), utility)
+    accepted = np.ones(len(speeds), dtype=bool)
+    return Forker(gpus, most, range(len(set(speeds))), accepted, frozenset(current), utility)
 
 
 def singles(left: Mapping[int, int]) -> Market:

@@ -23,12 +23,20 @@ class Cluster:
         self.state = ClusterState(topology, CostModel(topology))
         self.fragments = RackFragments(topology)
 
-    def run(self, name: str, place: Allocation, share: int | None = None) -> None:
-        self.ask(name, sum(gpus for _, gpus in place), share)
+    def run(
+        self,
+        name: str,
+        place: Allocation,
+        share: int | None = None,
+        machines: frozenset[str] | None = None,
+    ) -> None:
+        self.ask(name, sum(gpus for _, gpus in place), share, machines)
         self.fragments.add(self.state.start(name, place, 0.0, 0.0, 1.0))
 
-    def ask(self, name: str, gpus: int, share: int | None = None) -> None:
-        self.state.submit(Job(name, 0.0, gpus, 100.0, gpus_per_machine=share), 0.0)
+    def ask(
+        self, name: str, gpus: int, share: int | None = None, machines: frozenset[str] | None = None
+    ) -> None:
+        self.state.submit(Job(name, 0.0, gpus, 100.0, gpus_per_machine=share, machines=machines), 0.0)
 
     def rearranged(
         self, bound: int, starts: dict[str, Allocation] | None = None, still: Sequence[str] = ()
@@ -89,6 +97,15 @@ def test_a_gang_stays_on_its_gpu_type(gpu_types: Sequence[str], place: Allocatio
     cluster.run("a", ((0, 2), (3, 2)))
     cluster.run("b", ((2, 2), (5, 2)))
     cluster.run("c", ((1, 2),))
+    found = cluster.rearranged(bound=1, still=["a"])
+    assert (found and found.places) == (place and {"b": place})
+
+
+@pytest.mark.parametrize(("accepted", "place"), [("r0m1 r2m0", None), ("r0m1 r2m0 r2m1", ((4, 2), (5, 2)))])
+def test_a_gang_goes_only_to_machines_that_it_accepts(accepted: str, place: Allocation | None) -> None:
+    cluster = Cluster(racks([[2, 2], [2, 2], [2, 2]]))
+    cluster.run("a", ((0, 2), (2, 2)))
+    cluster.run("b", ((1, 2), (4, 2)), machines=frozenset(accepted.split()))
     found = cluster.rearranged(bound=1, still=["a"])
     assert (found and found.places) == (place and {"b": place})
 

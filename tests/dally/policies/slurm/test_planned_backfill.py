@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dally.cluster.free import FreeGpus
 from dally.jobs.job import Gang
 from dally.policies.common.backfill import Release
 from dally.policies.slurm.node_choice import best_fit
@@ -18,7 +19,13 @@ DAY_S = 86_400.0
 
 
 def planner(left: list[int], releases: Sequence[Release], resolution_s: float = 60.0) -> BackfillPlanner:
-    return BackfillPlanner(TWO, left, releases, 0.0, DAY_S, resolution_s)
+    return BackfillPlanner(free(left), releases, 0.0, DAY_S, resolution_s)
+
+
+def free(left: list[int]) -> FreeGpus:
+    gpus = FreeGpus(TWO)
+    gpus.take(tuple((machine, 2 - has) for machine, has in enumerate(left)))
+    return gpus
 
 
 def ask(gpus: int, limit_s: float) -> JobToTest:
@@ -129,7 +136,7 @@ def test_the_slots_of_time_say_who_is_promised_when(
 
 
 def test_gpus_of_a_job_that_is_past_its_limit_are_not_free_yet() -> None:
-    plan = BackfillPlanner(TWO, [0, 1], [(40.0, ((0, 2),))], 100.0, DAY_S, 60.0)
+    plan = BackfillPlanner(free([0, 1]), [(40.0, ((0, 2),))], 100.0, DAY_S, 60.0)
     planned = plan.test(ask(2, 600))
     assert planned is not None
     assert planned.start_s > 100.0

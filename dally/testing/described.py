@@ -1,7 +1,7 @@
 """What an object of ours holds, as plain data: two descriptions are equal if nothing has changed."""
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from enum import Enum
 from functools import cache, cached_property
 from types import FunctionType, MethodType, ModuleType
@@ -61,8 +61,7 @@ def _each(things: Collection[Any], above: set[int]) -> object:
     return [_describe(each, above) for each in things]
 
 
-@cache
-def _form(kind: type) -> object:
+def _form_of(kind: type) -> object:
     """As what things of a type are described; their own type, if attribute by attribute."""
     if issubclass(kind, _PLAIN):
         return _PLAIN
@@ -84,8 +83,7 @@ def _attributes(thing: object, above: set[int]) -> tuple[object, ...]:
     return names, _each(values, above), _each(in_slots, above)
 
 
-@cache
-def _kept_by(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
+def _kept_of(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
     """The cached properties of a type, which are no part of its things, and all its slots."""
     derived, found = set(), []
     for each in kind.__mro__:
@@ -93,3 +91,7 @@ def _kept_by(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
         slots = vars(each).get("__slots__", ())
         found += [slots] if isinstance(slots, str) else slots
     return frozenset(derived), tuple(found)
+
+
+_form: Callable[[type], object] = cache(_form_of)
+_kept_by: Callable[[type], tuple[frozenset[str], tuple[str, ...]]] = cache(_kept_of)

@@ -74,7 +74,7 @@ def test_a_reservation_to_come_keeps_long_jobs_out_and_lets_short_ones_end_befor
     site.slurm.reserve(Reservation("maintenance", nodes, 1000.0, 5000.0), "root")
     long = short(site, time_limit_s=3600.0, run_time_s=100.0)
     brief = short(site, time_limit_s=300.0, run_time_s=100.0)
-    site.live(600)
+    site.live(300)
     assert site.states()[brief] == "COMPLETED"
     assert site.managed(long).reason == (
         "a reservation begins before its time limit ends on too many of the nodes that it may use"

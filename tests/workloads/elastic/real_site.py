@@ -14,20 +14,20 @@ from tests.workloads.ranks import ROOT
 
 
 @contextmanager
-def four_nodes(folder: Path, policy: str, **options: int) -> Iterator[RealSite]:
+def four_nodes(folder: Path, policy: str, max_requeues: int = 3) -> Iterator[RealSite]:
     """Four nodes of a GPU, under a policy.
 
     Args:
         folder: The cluster's.
         policy: With its knobs.
-        options: Of `RealSite`.
+        max_requeues: A job requeued this often is not preempted any more.
     """
     local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=4, racks=1, gpus=1, preload=True))
     try:
         local_slurm.start()
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
-    site = RealSite(local_slurm, policy, **options)
+    site = RealSite(local_slurm, policy, max_requeues)
     yield site
     site.journal.close()
     local_slurm.stop()

@@ -85,7 +85,8 @@ def _attributes(thing: object, above: set[int]) -> tuple[object, ...]:
 
 def _kept_of(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
     """The cached properties of a type, which are no part of its things, and all its slots."""
-    derived, found = set(), []
+    derived: set[str] = set()
+    found: list[str] = []
     for each in kind.__mro__:
         derived |= {name for name, value in vars(each).items() if isinstance(value, cached_property)}
         slots = vars(each).get("__slots__", ())

@@ -122,9 +122,9 @@ def steps(order: ReleaseOnNodes | Rehold | ReleaseToSlurm | Requeue | Reservatio
             return (_update(job_id, where + _limit(order), _HANDED_BACK_START), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
-        case Reserve(name, nodes, user):
+        case Reserve(name, nodes, user, minutes):
             who = f"ReservationName={name} Nodes={fold(nodes)} Users={user}"
-            return (f"create reservation {who} StartTime=now Duration=1 Flags={_FENCE_FLAGS}",)
+            return (f"create reservation {who} StartTime=now Duration={minutes} Flags={_FENCE_FLAGS}",)
         case Unreserve(name):
             return (f"update ReservationName={name} EndTime=now",)
         case LockPartition(name, node, user, start_s, renewed):

@@ -306,7 +306,7 @@ class ReleaseToSlurm:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Keep nodes for one user's jobs for a minute, whatever runs there now; jobs in the fence may outlast it.
+    """Keep nodes for one user's jobs for some minutes, whatever runs there; jobs in the fence may outlast it.
 
     Jobs of other fences may start on the same nodes, so only jobs that are in no fence are kept out.
     """
@@ -314,11 +314,12 @@ class Reserve:
     name: str
     nodes: tuple[str, ...]
     user: str
+    minutes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """Open a fence before its minute is over; the jobs in it run on."""
+    """Open a fence before its time is over; the jobs in it run on."""
 
     name: str
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf
+from math import ceil, inf
 
 from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
@@ -27,7 +27,7 @@ from slurm_plugin.controller.pending_starts import PendingStart
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 from slurm_plugin.controller.transitions import Log
-from slurm_plugin.controller.unavailable_gpus import reservation_name
+from slurm_plugin.controller.unavailable_gpus import reservation_name, reserved_for
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
 _MOST_REFUSALS = 10_000
@@ -172,6 +172,7 @@ class Actuator:
             if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now)
         ]
         joins = self._let_companions_join(now)
+        self._keep_for_pending(nodes, now)
         return self._release_on_nodes(starting, nodes, now) or joins
 
     def start_pending(self, nodes: Iterable[SlurmNode], now: float) -> bool:
@@ -198,6 +199,32 @@ class Actuator:
         }
         pending.add(PendingStart(decision, frozenset({*leaving, decision.job_id})))
         return False
+
+    def _keep_for_pending(self, nodes: Iterable[SlurmNode], now: float) -> None:
+        """Reserve the nodes of starts that wait for others to leave, where Slurm might give them to a third.
+
+        Jobs that are stopped leave at different times. What the first leaves would go to the next job of
+        Slurm's own queue, also by backfill, and the start would wait for that job's end.
+        """
+        shared, others_wait = self._shared_nodes(nodes), self._reconciler.others_wait()
+        reserved = set(map(reserved_for, self._reconciler.reservations))
+        orders = []
+        for decision, until_s in self._reconciler.pending_starts.early(now):
+            on_nodes = tuple(self._state.topology.named(decision.allocation))
+            if decision.job_id not in reserved and (others_wait or shared.intersection(on_nodes)):
+                user = self._managed_jobs[decision.job_id].job.user
+                minutes = 1 + ceil((until_s - now) / 60)
+                orders.append(Reserve(reservation_name(decision.job_id, now), on_nodes, user, minutes))
+        self._order("reserve", orders, now)
+
+    def _shared_nodes(self, nodes: Iterable[SlurmNode]) -> set[str]:
+        """Nodes on which a start needs a reservation: in others' partitions, or in a reservation of ours."""
+        ours = set(self._config.partitions)
+        shared = {node.name for node in nodes if not ours.issuperset(node.partitions)}
+        for reservation in self._reconciler.reservations:
+            if reserved_for(reservation):
+                shared.update(reservation.nodes)
+        return shared
 
     def _set_starting(self, decision: Start | Migrate, now: float) -> ManagedJob:
         """The job is about to start: its GPUs are no longer free, though it does not run yet."""
@@ -231,8 +258,7 @@ class Actuator:
         self, starting: Sequence[ManagedJob], nodes: Iterable[SlurmNode], now: float
     ) -> bool:
         """Order the starts, each inside a reservation where jobs of other partitions might take its GPUs."""
-        ours = set(self._config.partitions)
-        shared = {node.name for node in nodes if not ours.issuperset(node.partitions)}
+        shared = self._shared_nodes(nodes)
         reserves = [
             Reserve(reservation_name(each.job_id, now), tuple(each.gpus), each.job.user)
             for each in starting

@@ -1,6 +1,6 @@
 """Starts that were decided and cannot be carried out yet, as others still write their checkpoints there."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dally.cluster.topology import Topology
@@ -36,6 +36,9 @@ class PendingStarts:
     def __len__(self) -> int:
         return len(self._pending)
 
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._pending
+
     def cover(self, job_ids: Collection[str]) -> bool:
         """Whether all these jobs have GPUs coming to them."""
         return self._pending.keys() >= set(job_ids)
@@ -47,8 +50,15 @@ class PendingStarts:
     def reserved_gpus(self, now: float) -> list[dict[str, int]]:
         """GPUs by node that others must not get meanwhile; starts whose jobs do something else by now end."""
         self._pending = {job_id: start for job_id, start in self._pending.items() if self._stands(job_id)}
-        early = (start.decision for start in self._pending.values() if not self._is_due(start, now))
-        return [self._topology.named(decision.allocation) for decision in early]
+        return [self._topology.named(decision.allocation) for decision, _ in self.early(now)]
+
+    def early(self, now: float) -> Iterator[tuple[Start | Migrate, float]]:
+        """The starts for which others have yet to leave, and when the last of these must have, seconds."""
+        for start in self._pending.values():
+            if self._stands(start.decision.job_id) and not self._is_due(start, now):
+                leaving = (self._managed_jobs[each] for each in start.leaving if each in self._managed_jobs)
+                until_s = (each.until_s for each in leaving if each.phase is JobPhase.STOPPING)
+                yield start.decision, max(until_s, default=now)
 
     def take_due(self, now: float) -> list[Start | Migrate]:
         """The starts for which nobody has to leave any more; they are no longer pending."""

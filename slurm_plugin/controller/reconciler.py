@@ -84,6 +84,7 @@ class Reconciler:
         companions: Of elastic jobs.
         limits: Limits of QOS and associations, as last read.
         licenses: Free licences by name, as last read.
+        reservations: All reservations, as last seen.
         room: The nodes as last seen, with what their jobs leave of them.
     """
 
@@ -108,8 +109,18 @@ class Reconciler:
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._full: dict[str, set[str]] = {}
-        self._reservations: list[Reservation] = []
+        self.reservations: list[Reservation] = []
         self._last_s = -inf
+
+    def others_wait(self) -> bool:
+        """Whether Slurm has jobs in its own queue that it would start on GPUs which come free."""
+        known = self.managed_jobs
+        return any(
+            job.state is State.PENDING
+            and job.hold is Hold.NONE
+            and (job.job_id not in known or known[job.job_id].phase is JobPhase.RELEASED)
+            for job in self._seen.values()
+        )
 
     def knows_licenses(self, job: SlurmJob) -> bool:
         """Whether it is known which of the licences that a job asks for are free."""
@@ -140,7 +151,7 @@ class Reconciler:
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
-        self._reservations = reservations = [*reservations]
+        self.reservations = reservations = [*reservations]
         reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
@@ -179,7 +190,7 @@ class Reconciler:
         kept = self.pending_starts.reserved_gpus(now)
         withhold_unavailable(self.scheduler, known, kept, jobs, nodes, closed)
         self.corrections += self.companions.corrections(known)
-        self.corrections += map(Unreserve, idle_reservations(reservations, known, now))
+        self.corrections += map(Unreserve, idle_reservations(reservations, known, self.pending_starts, now))
         self._last_s = now
 
     def _node_room(self, nodes: Sequence[SlurmNode]) -> NodeRoom:
@@ -473,7 +484,7 @@ class Reconciler:
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
         job = self._seen[managed.job_id]
-        reserved = reserved_before(now + (managed.job.time_limit_s or _UNLIMITED_S), self._reservations)
+        reserved = reserved_before(now + (managed.job.time_limit_s or _UNLIMITED_S), self.reservations)
         narrowed, why = self._reader.narrowed(managed, job, self._full.get(managed.job_id, ()), reserved)
         self._transitions.become(managed, narrowed, now)
         return why

@@ -1,7 +1,7 @@
 """Which GPUs the policy cannot have: those of others, promised ones, and those of nodes that are closed."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from dally.scheduling.scheduler import Scheduler
 from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
@@ -63,17 +63,26 @@ def reservation_name(job_id: str, now: float) -> str:
     return f"{RESERVATION_PREFIX}{job_id}_{now:.0f}"
 
 
+def reserved_for(reservation: Reservation) -> str:
+    """The number of the job for whose start a reservation is; empty if it is none of ours."""
+    is_ours = reservation.name.startswith(RESERVATION_PREFIX)
+    return reservation.name.removeprefix(RESERVATION_PREFIX).rpartition("_")[0] if is_ours else ""
+
+
 def idle_reservations(
-    reservations: Iterable[Reservation], managed_jobs: Mapping[str, ManagedJob], now: float
+    reservations: Iterable[Reservation],
+    managed_jobs: Mapping[str, ManagedJob],
+    pending_starts: Container[str],
+    now: float,
 ) -> list[str]:
     """Names of our reservations whose job is no longer about to start: they keep others out for nothing.
 
     One of this very second is left for the next look: Slurm ends no reservation at its own start.
     """
-    ours = (each for each in reservations if each.name.startswith(RESERVATION_PREFIX))
-    up = (each.name for each in ours if each.start_s + 1 <= now < each.end_s)
+    up = [each for each in reservations if reserved_for(each) and each.start_s + 1 <= now < each.end_s]
     starting = {each.job_id for each in managed_jobs.values() if each.phase is JobPhase.STARTING}
-    return [name for name in up if name.removeprefix(RESERVATION_PREFIX).rpartition("_")[0] not in starting]
+    used = starting | {reserved_for(each) for each in up if reserved_for(each) in pending_starts}
+    return [each.name for each in up if reserved_for(each) not in used]
 
 
 def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], now: float) -> set[str]:

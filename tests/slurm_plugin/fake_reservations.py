@@ -62,9 +62,9 @@ class FakeReservations:
             RefusedError: Slurm would refuse it.
         """
         match order:
-            case Reserve(name, nodes, user):
+            case Reserve(name, nodes, user, minutes):
                 self._check_new(name, nodes)
-                self.add(Reservation(name, nodes, now, now + FENCE_S), user)
+                self.add(Reservation(name, nodes, now, now + minutes * FENCE_S), user)
             case Unreserve(name):
                 reservation, user = self._get(name)
                 if now < reservation.start_s + 1:

@@ -68,6 +68,24 @@ def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> No
     )
 
 
+def test_a_third_job_does_not_get_what_the_first_of_two_stopped_jobs_leaves(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4]]), policy="srtf")
+    quick = training(site)
+    slow = training(site, checkpoint_exit_s=15.0)
+    site.live(10)
+    taker = short(site, nodes=2)
+    plain = site.slurm.submit(SubmitSpec(gpus_per_node=4, held=False, run_time_s=1000.0, user="carol"))
+    site.live(60)
+    assert stops(site) == {quick: 1, slow: 1}
+    started = [each["job"] for each in read_events(tmp_path) if each["event"] == "start"]
+    assert started[:3] == [quick, slow, taker]
+    assert site.states()[taker] == "COMPLETED"
+    assert not refusals(site, taker)
+    site.live(70)
+    assert site.states()[plain] == "RUNNING"
+    assert not [*site.slurm.reservations()]
+
+
 def test_a_reservation_to_come_keeps_long_jobs_out_and_lets_short_ones_end_before(tmp_path: Path) -> None:
     site, _ = busy(tmp_path)
     nodes = ("r0m0", "r0m1", "r1m0", "r1m1")

@@ -22,6 +22,12 @@ while [ $step -lt $1 ]; do sleep 1 & wait $!; step=$((step + gpus)); done
 """
 
 
+SLOW = """#!/bin/bash
+trap 'sleep 8; exit 85' USR1
+while :; do sleep 1 & wait $!; done
+"""
+
+
 @pytest.fixture
 def small_cluster(cluster_folder: Path) -> Iterator[LocalSlurm]:
     """Two nodes of two GPUs, and one licence."""
@@ -88,6 +94,27 @@ def test_a_job_goes_past_a_node_whose_cpus_are_used_up(small_cluster: LocalSlurm
     job = site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30")
     site.until(lambda: site.state(job) == "RUNNING")
     assert site.nodes(job) == "n2"
+    assert events(site, "start_failed") == []
+    site.journal.close()
+
+
+def test_a_job_of_slurms_own_does_not_get_what_the_first_of_two_stopped_jobs_leaves(
+    small_cluster: LocalSlurm,
+) -> None:
+    site = site_of(small_cluster, "srtf")
+    (small_cluster.work / "slow.sh").write_text(SLOW)
+    asked = ("--gres=gpu:2", "--checkpoint-signal=USR1", "--checkpoint-grace=30", "-t", "60")
+    quick = site.submit(*asked, "train.sh", "quick")
+    slow = site.submit(*asked, "slow.sh")
+    site.until(lambda: site.state(quick) == site.state(slow) == "RUNNING", "for both to run")
+    taker = site.submit("-N2", "--gres=gpu:2", "-t", "1", "sleep.sh", "5")
+    plain = small_cluster.run(
+        "sbatch", "--parsable", "--gres=gpu:2", "-t", "10", "-o", "/dev/null", "--wrap=sleep 300"
+    )
+    site.until(lambda: site.state(taker) != "PENDING", "for the taker to start")
+    assert site.state(plain.strip()) == "PENDING"
+    started = [each for each in events(site, "start") if each[1] == taker]
+    assert started
     assert events(site, "start_failed") == []
     site.journal.close()
 

@@ -13,4 +13,4 @@ THEIRS = Reservation("maintenance", ("n1",), start_s=100.0, end_s=160.0)
 def test_an_idle_reservation_of_ours_is_ended_once_its_first_second_is_over(
     now: float, ended: list[str]
 ) -> None:
-    assert idle_reservations([OURS, THEIRS], {}, now) == ended
+    assert idle_reservations([OURS, THEIRS], {}, (), now) == ended

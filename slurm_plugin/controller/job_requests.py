@@ -11,6 +11,7 @@ from dally.errors import CapacityError, InputError
 from dally.jobs.job import Gang, Job, JobKind
 from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
+from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.controller.node_room import Measure, NodeRoom, usable_nodes
 from slurm_plugin.request import Request, decode_job
@@ -147,12 +148,14 @@ class RequestReader:
         """What a job asks for, which Dally has never released.
 
         Raises:
-            UnfitError: Dally cannot place it.
+            InputError: Dally cannot place it.
             CapacityError: The cluster is too small for it.
         """
         if not self._is_ours(job):
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
         nodes, tasks = shown_size(job, request)
+        if job.features:
+            satisfies(job.features, frozenset())  # or it cannot be judged node by node
         sized = replace(job, min_nodes=nodes, tasks=tasks)
         asked = demand(sized, request, self.room.nodes.values())
         self._best_level(asked.gang)
@@ -168,9 +171,6 @@ class RequestReader:
             job: As Slurm shows it.
             full: Nodes on which it was found to have no CPUs or memory for now.
             reserved: Nodes that are reserved for others before its time limit ends.
-
-        Raises:
-            InputError: Its constraint cannot be judged node by node.
         """
         asked, room = managed.job, self.room
         if not room.nodes:
@@ -188,9 +188,10 @@ class RequestReader:
         reasons = ((roomy, tried), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
         return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
 
-    def still_full(self, managed: ManagedJob, job: SlurmJob, full: Collection[str]) -> set[str]:
-        """Of the nodes that were found full for a waiting job those that are."""
-        return set(full) - self._roomy(managed, job, self.room.now)
+    def lacking_now(self, managed: ManagedJob, job: SlurmJob) -> frozenset[str]:
+        """Nodes that a waiting job may use, on which our own jobs leave it no CPUs or memory now."""
+        usable = self._roomy(managed, job, self.room.beside_others)
+        return usable - self._roomy(managed, job, self.room.now)
 
     def _roomy(self, managed: ManagedJob, job: SlurmJob, room: Measure) -> frozenset[str]:
         return self.room.machines(job, asked_size(managed, job), managed.job, room)

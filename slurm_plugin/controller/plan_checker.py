@@ -35,7 +35,7 @@ class PlanChecker:
         while True:
             plan = self._reconciler.scheduler.decide(now)
             declined = self._in_vain(plan)
-            full: dict[str, list[str]] = {}
+            full: dict[str, dict[str, Room]] = {}
             if not declined:
                 plan, declined, full = self._placed(plan)
             if not declined and not full:
@@ -80,14 +80,14 @@ class PlanChecker:
                 doubts[managed.job_id] = f"{why}; {_STOPS_NOBODY}"
         return doubts
 
-    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, list[str]]]:
+    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, Room]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.
 
         Policies do not count CPUs and memory: a full node is kept from the job, and the policy decides anew.
         """
         decisions: list[Decision] = []
         declined: dict[str, str] = {}
-        full: dict[str, list[str]] = {}
+        full: dict[str, dict[str, Room]] = {}
         short: dict[str, str] = {}
         left = self._room_left(plan)
         for each in plan.decisions:
@@ -96,7 +96,7 @@ class PlanChecker:
                 decisions.append(each)
                 continue
             takes = self._takes(managed, self._state.topology.named(each.allocation))
-            lacking = [node for node, room in takes.items() if not left[node].holds(room)]
+            lacking = {node: room for node, room in takes.items() if not left[node].holds(room)}
             forbidden = [] if managed.job.machines is None else sorted(takes.keys() - managed.job.machines)
             if forbidden:
                 declined[each.job_id] = f"the policy chose {forbidden[0]}, which the job may not use"
@@ -130,11 +130,8 @@ class PlanChecker:
 
     def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, Room]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""
-        job, nodes, in_all = (
-            self._reconciler.seen(managed.job_id),
-            self._reconciler.room.nodes,
-            sum(gpus.values()),
-        )
+        job, in_all = self._reconciler.seen(managed.job_id), sum(gpus.values())
+        nodes = self._reconciler.room.nodes
         return {
             name: needed_room(job, in_all, count, nodes[name])
             for name, count in gpus.items()

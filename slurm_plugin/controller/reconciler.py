@@ -108,7 +108,7 @@ class Reconciler:
         self.licenses: Mapping[str, int] = {}
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
-        self._full: dict[str, set[str]] = {}
+        self._full: dict[str, dict[str, Room]] = {}
         self.reservations: list[Reservation] = []
         self._last_s = -inf
 
@@ -155,6 +155,7 @@ class Reconciler:
         reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
+        self._reader.room = NodeRoom(nodes)
         for job_id in self._in_order():
             self._observe(self.managed_jobs[job_id], now)
         running = [job_id for job_id in self._in_order() if self._seen[job_id].state in _RUNS]
@@ -179,7 +180,9 @@ class Reconciler:
                 wanted = self._reader.request(job)
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
-        self._full = {job_id: full for job_id, full in self._full.items() if job_id in known}
+        self._full = {
+            job_id: self._still_full(full) for job_id, full in self._full.items() if job_id in known
+        }
         self._retry_refused(now)
         self._admit(now)
 
@@ -460,8 +463,6 @@ class Reconciler:
                     managed.person_held = held
                     self.changed.add(managed.job_id)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
-                if full := self._full.get(managed.job_id):
-                    self._full[managed.job_id] = self._reader.still_full(managed, job, full)
                 why = why or use.refusal(job, managed.job.least_gpus) or self._narrow(managed, now)
             if not why:
                 use.promise(job, managed.job.least_gpus)
@@ -521,11 +522,29 @@ class Reconciler:
         self._transitions.set_ineligible(managed, now, why, until_s=now + self._config.backoff_s)
         managed.declined = why
 
-    def nodes_full(self, managed: ManagedJob, nodes: Iterable[str], now: float) -> None:
-        """A start was decided on nodes without CPUs or memory for it: they are kept from it meanwhile."""
-        self._full.setdefault(managed.job_id, set()).update(nodes)
+    def nodes_full(self, managed: ManagedJob, nodes: Mapping[str, Room], now: float) -> None:
+        """A start was decided on nodes without room for it: they are kept from the job as long as that is so.
+
+        So are all other nodes with free GPUs but no room: the policy would choose one after the other.
+        """
+        job, machines = self._seen[managed.job_id], self.state.topology.machine_index
+        full = self._full.setdefault(managed.job_id, {})
+        for name in self._reader.lacking_now(managed, job):
+            if name in machines and self.state.free.on(machines[name]):
+                gpus = managed.job.gpus_per_machine or 1
+                full[name] = needed_room(job, managed.job.gpus, gpus, self.room.nodes[name])
+        full.update(nodes)
         if why := self._narrow(managed, now):
             self.start_declined(managed, now, why)
+
+    def _still_full(self, full: Mapping[str, Room]) -> dict[str, Room]:
+        """Of nodes that had no room for a job those that have none now."""
+        nodes = self.room.nodes
+        return {
+            name: room
+            for name, room in full.items()
+            if name in nodes and not self.room.now(nodes[name]).holds(room)
+        }
 
     def requeue_failed(self, managed: ManagedJob, now: float, why: str) -> None:
         """Slurm will not requeue it: it goes on as it is, not to be asked again, or has ended for good."""

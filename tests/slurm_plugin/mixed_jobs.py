@@ -140,8 +140,9 @@ def run_mixed_jobs(site: RealSite, count: int, seed: int, others: float = 0.15, 
             site.controller.cycle()
         site.controller.cycle()
         time.sleep(0.2)
-    events = [each for each in read_events(Path(site.config.state_dir)) if each.get("job")]
-    return outcome(jobs, events)
+    folder = Path(site.config.state_dir)
+    events = [event for job in jobs for event in read_events(folder, job)]  # of all at once it gives the last
+    return outcome(jobs, sorted(events, key=lambda event: event["t"]))
 
 
 def outcome(jobs: list[str], events: list[dict[str, Any]]) -> Outcome:

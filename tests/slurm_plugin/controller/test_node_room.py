@@ -10,6 +10,7 @@ from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.journal import read_events
+from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
 
 PARTITIONS = {"r0m0": ("old",), "r0m1": ("old", "both"), "r1m0": ("new", "both"), "r1m1": ("new",)}
@@ -59,4 +60,32 @@ def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, p
     for each in starts:
         assert each["gpus"].keys() <= jobs[each["job"]]
     assert "too few nodes of its partition" in site.managed(too_large).reason
+    assert not site.events("start_failed")
+
+
+def test_a_constraint_that_relates_nodes_to_each_other_is_slurms(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4]]))
+    related = site.submit(gpus_per_node=1, constraint="[rack1|rack2]")
+    other = site.submit(gpus_per_node=1)
+    site.live(20)
+    assert site.managed(related).phase is JobPhase.RELEASED
+    assert "relates the nodes of a job to each other" in site.managed(related).reason
+    assert site.states()[other] == "RUNNING"
+
+
+def test_a_job_whose_cpus_our_own_jobs_have_is_explained_once(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4, 4]]), cpus=8)
+    for _ in range(3):
+        site.submit(gpus_per_node=1, cpus=6, run_time_s=200.0)
+    site.live(10)
+    waits = [
+        site.submit(gpus=2, cpus=3, run_time_s=10.0),
+        site.submit(gpus_per_node=2, cpus=3, run_time_s=10.0),
+    ]
+    site.live(190)
+    for job in waits:
+        assert site.managed(job).phase is JobPhase.INELIGIBLE
+        assert len(read_events(tmp_path, job)) < 6
+    site.live(260)
+    assert {site.states()[job] for job in waits} == {"COMPLETED"}
     assert not site.events("start_failed")

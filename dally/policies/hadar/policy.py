@@ -109,7 +109,7 @@ class Hadar(InRounds):
         worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
             f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
-            f"others or cost more; {state.free.total(job.job.gpu_type, job.job.machines)} were free"
+            f"others or cost more; {state.free.usable(job.job.gang)} were free"
         )
 
     def utility(self, work_s: Amount, span_s: Amount) -> Amount:

@@ -123,7 +123,7 @@ class Hadar(InRounds):
             if len(self._tiers) > _MOST_REMEMBERED:  # which machines jobs accept changes with the cluster
                 self._tiers.clear()
             speeds, accepted = self._costs.worker_speeds(job.job), self._servers.accepted(job.job.machines)
-            alone = () if self.knobs.mixed else self._servers.alone(speeds, accepted, job.job.gpus)
+            alone = () if self.knobs.mixed else self._servers.alone(speeds, accepted, job.job.gang)
             self._tiers[key] = alone or self._servers.tiers(speeds, accepted)
         return self._tiers[key]
 

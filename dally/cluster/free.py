@@ -270,6 +270,10 @@ class FreeGpus:
         pool = self._pool(gpu_type, machines=machines)
         return 0 if pool is None else pool.free[self.topology.root.index]
 
+    def usable(self, gang: Gang) -> int:
+        """Free GPUs that a gang accepts, wherever they are."""
+        return self.total(gang.gpu_type, gang.machines)
+
     def on(self, domain: int, gpu_type: str | None = None) -> int:
         """Free GPUs in one domain."""
         pool = self._pool(gpu_type)

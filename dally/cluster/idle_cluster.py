@@ -34,9 +34,7 @@ class IdleCluster:
                 each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
                 has = str(self._free.total(gang.gpu_type))
                 if gang.machines is not None:
-                    has += (
-                        f", {self._free.total(gang.gpu_type, gang.machines)} of them on machines it accepts"
-                    )
+                    has += f", {self._free.usable(gang)} of them on machines it accepts"
                 if self._topology.islands:
                     most = self._free.held(self._topology.root.index, gang._replace(per_machine=None))
                     has += f", {most} of them in one network"

@@ -26,7 +26,7 @@ VARIANTS = (
     "gandiva:slice_s=400",
 )
 POLICIES = [*policy_names(), *VARIANTS]
-WORLDS = worlds(models=MODELS, varying=True)
+WORLDS = worlds(models=MODELS, varying=True, filtered=True)
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

@@ -9,7 +9,7 @@ from dally.testing import worlds
 from dally.testing.properties import STEADY_MODELS, a_rebuilt_policy_decides_the_same
 from tests.policy_groups import SEARCHING
 
-WORLDS = worlds(models=STEADY_MODELS, varying=True)
+WORLDS = worlds(models=STEADY_MODELS, varying=True, filtered=True)
 POLICIES = (
     *policy_names(),
     "srsf-delay:lease_s=300,guard_share=0.2",

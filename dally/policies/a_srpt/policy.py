@@ -142,7 +142,7 @@ class AdaptiveSrpt(Policy):
                     wakeup_s = min(wakeup_s, self.virtual.next_end_s(now))
             waits = []
             for job in state.to_explain(decisions.values()):
-                asked, left = plural(job.job.gpus, "GPU"), free.total(job.job.gpu_type)
+                asked, left = plural(job.job.gpus, "GPU"), free.usable(job.job.gang)
                 reason = f"{asked} asked for, {left} left by those before it; {self._turn(job, now)}"
                 waits.append(Wait(job.job_id, top, inf, reason))
         return Plan((*decisions.values(), *waits), wakeup_s)

@@ -179,7 +179,7 @@ class OrderRound:
 
     def fit(self, job: JobState) -> Placement | None:
         """A placement on free GPUs that the job accepts."""
-        if job.job.gpus > self.state.free.total(job.job.gpu_type):
+        if job.job.gpus > self.state.free.usable(job.job.gang):
             return None
         highest = self.policy.accepts(self.state, job, self.now)
         return self.policy.place(job, highest, self)
@@ -188,7 +188,8 @@ class OrderRound:
         """Why a job cannot start, in words."""
         domain, request = self.state.topology.levels[level], job.job
         free, of_type = self.state.free, f" {request.gpu_type}" if request.gpu_type else ""
-        have = f"{are(free.total(request.gpu_type))} free in all"
+        where = "in all" if request.machines is None else "on machines that it accepts"
+        have = f"{are(free.usable(request.gang))} free {where}"
         lowest = free.lowest_level(request.gang)
         if lowest is None or lowest > level:
             if level == self.state.topology.top:
@@ -219,7 +220,7 @@ class OrderRound:
         behind = len(self.started) + 1
         for job in islice(self.policy.queue, behind, behind + self.policy.depth):
             request = job.job
-            if request.gpus > free.total(request.gpu_type):
+            if request.gpus > free.usable(request.gang):
                 continue
             if promised is None:
                 level = self.policy.accepts(self.state, head, self.now)

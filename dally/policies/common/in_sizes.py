@@ -80,7 +80,7 @@ class InSizes(Policy):
         for job in state.to_explain(decisions):
             reason = f"waits until sizes are looked at, every {span(self.interval_s)}"
             if due:
-                needs, free = plural(job.job.least_gpus, "GPU"), state.free.total(job.job.gpu_type)
+                needs, free = plural(job.job.least_gpus, "GPU"), state.free.usable(job.job.gang)
                 reason = f"{needs} needed at least, {free} free; {self.wait_reason(job)}"
             waits.append(Wait(job.job_id, state.topology.top, inf, reason))
         return Plan((*decisions, *waits), self._next_s(state, now, any(map(_is_sizable, starts))))

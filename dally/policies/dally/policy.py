@@ -262,7 +262,7 @@ class OfferRound:
         delay_s = min(delays_s, default=inf)
         reason = f"no {level} has {plural(job.job.gpus, 'free GPU')}"
         if tier == self._state.topology.top:
-            reason = f"{plural(job.job.gpus, 'GPU')} asked for, {self._free.total(job.job.gpu_type)} free"
+            reason = f"{plural(job.job.gpus, 'GPU')} asked for, {self._free.usable(job.job.gang)} free"
         if delay_s < inf:
             leases = delay_s / self._policy.knobs.lease_s
             lasting = f"{leases:g} lease{'s' * (leases != 1)}"

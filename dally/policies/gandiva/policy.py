@@ -243,7 +243,7 @@ class GandivaRound:
         """Stops, then starts and moves, then the waits to be explained."""
         waits = []
         for job in self._state.to_explain(self._starts):
-            asked, free = plural(job.job.gpus, "GPU"), self._state.free.total(job.job.gpu_type)
+            asked, free = plural(job.job.gpus, "GPU"), self._state.free.usable(job.job.gang)
             slice_s = self._policy.knobs.slice_s
             reason = f"{asked} asked for, {free} free; takes turns with those that worked for {span(slice_s)}"
             waits.append(Wait(job.job_id, self._state.topology.top, inf, reason))
@@ -252,7 +252,7 @@ class GandivaRound:
     def _place(self, job: JobState) -> tuple[Placement, str] | None:
         """A placement on free GPUs, by affinity, and why there."""
         request, free = job.job, self._state.free
-        if request.gpus > free.total(request.gpu_type):
+        if request.gpus > free.usable(request.gang):
             return None
         level = free.lowest_level(request.gang)
         if level is None:

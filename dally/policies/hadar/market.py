@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats, Ints
 
 
@@ -101,20 +102,21 @@ class Servers:
         found = [by_type >= speed for speed in sorted({*speeds.values()}, reverse=True) if speed > 0]
         return tuple(enough[self.gpu_types] & accepted for enough in found)
 
-    def alone(self, speeds: Mapping[str, float], accepted: Flags, gpus: int) -> tuple[Flags, ...]:
-        """The machines of each type that by itself holds a gang of so many GPUs, the fastest type first.
+    def alone(self, speeds: Mapping[str, float], accepted: Flags, gang: Gang) -> tuple[Flags, ...]:
+        """The machines of each type that by itself holds a gang, the fastest type first.
 
         Args:
             speeds: Speed of one GPU of each type that is accepted.
             accepted: The machines that are.
-            gpus: GPUs of the gang.
+            gang: The gang.
         """
         names = self.topology.gpu_types
         found = [
             (self.gpu_types == names.index(name)) & accepted
             for name in sorted(speeds, key=lambda each: -speeds[each])
         ]
-        return tuple(each for each in found if self.gpus[each].sum() >= gpus)
+        units = self.gpus if gang.per_machine is None else self.gpus >= gang.per_machine
+        return tuple(each for each in found if units[each].sum() >= gang.units)
 
 
 class Market:

@@ -109,7 +109,7 @@ class Hadar(InRounds):
         worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
             f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
-            f"others or cost more; {state.free.total(job.job.gpu_type, job.job.machines)} were free"
+            f"others or cost more; {state.free.usable(job.job.gang)} were free"
         )
 
     def utility(self, work_s: Amount, span_s: Amount) -> Amount:
@@ -123,7 +123,7 @@ class Hadar(InRounds):
             if len(self._tiers) > _MOST_REMEMBERED:  # which machines jobs accept changes with the cluster
                 self._tiers.clear()
             speeds, accepted = self._costs.worker_speeds(job.job), self._servers.accepted(job.job.machines)
-            alone = () if self.knobs.mixed else self._servers.alone(speeds, accepted, job.job.gpus)
+            alone = () if self.knobs.mixed else self._servers.alone(speeds, accepted, job.job.gang)
             self._tiers[key] = alone or self._servers.tiers(speeds, accepted)
         return self._tiers[key]
 

@@ -131,7 +131,7 @@ class JointPlacement(Policy):
         changes = [self._change(state.jobs[name], trial, gain_s) for name in trial.places]
         waits = []
         for job in state.to_explain(changes):
-            asked, free = plural(job.job.gpus, "GPU"), state.free.total(job.job.gpu_type)
+            asked, free = plural(job.job.gpus, "GPU"), state.free.usable(job.job.gang)
             work = f"less work goes first, this has {workload_s(job, now) / 3600:.1f} GPU-hours left"
             waits.append(Wait(job.job_id, state.topology.top, inf, f"{asked} asked for, {free} free; {work}"))
         return Plan((*changes, *waits))

@@ -138,7 +138,7 @@ class Evolution(Policy):
         for job in state.to_explain(changes):
             reason = (
                 f"wants {plural(self.registry.sizes(job).least, 'GPU')} or more, "
-                f"{state.free.total(job.job.gpu_type)} free; "
+                f"{state.free.usable(job.job.gang)} free; "
                 f"the best of {3 * self.knobs.candidates + 1} schedules leaves it out"
             )
             waits.append(Wait(job.job_id, state.topology.top, inf, reason))

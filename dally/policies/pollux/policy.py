@@ -143,9 +143,8 @@ class Pollux(InRounds):
 
     def wait_reason(self, state: ClusterState, job: JobState, now: float, memo: FoundSizes | None) -> str:
         """How many GPUs it needs and how many are free."""
-        free = state.free.total(job.job.gpu_type, job.job.machines)
         return (
-            f"{plural(job.job.least_gpus, 'GPU')} needed, {free} free; "
+            f"{plural(job.job.least_gpus, 'GPU')} needed, {state.free.usable(job.job.gang)} free; "
             f"the mean speed-up of {plural(len(state.jobs), 'job')} is greater if others run"
         )
 

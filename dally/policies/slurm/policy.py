@@ -117,7 +117,7 @@ class SlurmBackfill(InOrder):
         for job in islice(self.queue, first, first + self.depth):
             gang, highest = job.job.gang, self.accepts(plan.state, job, plan.now)
             could_have: Allocation | None = ()  # which, is to be tested
-            if gang.gpus > free.total(gang.gpu_type):
+            if gang.gpus > free.usable(gang):
                 could_have = None
             elif knobs.placement == "fit":
                 if (gang, highest) not in known:

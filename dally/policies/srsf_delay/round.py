@@ -169,7 +169,7 @@ class SrsfRound:
         waits = []
         for job in (*self._state.to_explain(decided), *self._evictions.stopped()):
             reason = (
-                f"asks for {plural(job.job.gpus, 'GPU')}, {are(self._free.total(job.job.gpu_type))} left; "
+                f"asks for {plural(job.job.gpus, 'GPU')}, {are(self._free.usable(job.job.gang))} left; "
                 f"needs {self._needs(job)}, and nobody who needs that much more can be stopped now"
             )
             waits.append(Wait(job.job_id, self._state.topology.top, inf, reason))
@@ -304,7 +304,7 @@ class SrsfRound:
 
     def _fit(self, job: JobState) -> Placement | None:
         """The closest free GPUs for a gang, if they do not delay the job for which GPUs are kept."""
-        if job.job.gpus > self._free.total(job.job.gpu_type):
+        if job.job.gpus > self._free.usable(job.job.gang):
             return None
         placement = closest(self._free, job.job, self._best_level(job), self._state.topology.top)
         return None if placement is None or self._delays_turn(job, placement) else placement

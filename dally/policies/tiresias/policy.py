@@ -347,7 +347,8 @@ class TiresiasRound:
             lacks = f"no {self._state.topology.levels[level]} has {asked}"
             if level == self._state.topology.top:
                 lacks = f"{asked} asked for"
-            have = f"{are(self._state.free.total(job.job.gpu_type))} free in all"
+            where = "in all" if job.job.machines is None else "on machines that it accepts"
+            have = f"{are(self._state.free.usable(job.job.gang))} free {where}"
             waits.append(Wait(job.job_id, level, inf, f"{lacks}, {have}; {self._service(job)}"))
         return (*self.evictions.decisions(), *self._starts, *waits)
 

@@ -70,6 +70,8 @@ def test_without_mixing_a_gang_takes_one_type_unless_none_holds_it(policy: str) 
     assert placed(run(policy, cluster(2, 2, 4), [four]), "four") == ["r0m2"]
     assert placed(run("hadar", cluster(2, 2, 4), [four]), "four") == ["r0m0+r0m1"]
     assert placed(run(policy, cluster(2, 2, 4), [five]), "five") == ["r0m0+r0m1+r0m2"]
+    apart = Job("apart", 0, 2, 1000, model=MODEL, gpus_per_machine=1)
+    assert placed(run(policy, cluster(2, 2), [apart]), "apart") == ["r0m0+r0m1"]
 
 
 @pytest.mark.parametrize("policy", ["hadar:floor=0.9", "hadar:floor=0.9,exact=0"])

@@ -48,12 +48,13 @@ class LimitUse:
         for limit in self._limits_on(job):
             key = limit.name, _whose(limit, job)
             if limit.job_gpus is not None and gpus > limit.job_gpus:
-                return f"{limit.name} is {plural(limit.job_gpus, 'GPU')}, and it asks for {gpus}"
+                return f"{limit.name} is {plural(limit.job_gpus, 'GPU')}: it asks for {gpus}"
             if limit.gpus is not None and self._gpus[key] + gpus > limit.gpus:
-                taken = self._gpus[key]
-                return f"{limit.name} is {plural(limit.gpus, 'GPU')}, and {taken} are taken"
+                return (
+                    f"{limit.name} is {plural(limit.gpus, 'GPU')}: {self._gpus[key]} taken, {gpus} asked for"
+                )
             if limit.jobs is not None and self._jobs[key] >= limit.jobs:
-                return f"{limit.name} is {plural(limit.jobs, 'job')}, and so many run"
+                return f"{limit.name} is {plural(limit.jobs, 'job')}: so many run or are about to"
         return ""
 
     def _limits_on(self, job: SlurmJob) -> tuple[ResourceLimit, ...]:

@@ -147,7 +147,7 @@ class SrsfRound:
             if placement is None:
                 offers.refused()
                 continue
-            self._start(job, placement, f"needs {self._needs(job)}, the least of those who fit")
+            self._start(job, placement, f"needs {self._needs(job)}, the least of those that fit")
             offers.served()
         return len(self._evictions) > stopped
 

@@ -31,7 +31,7 @@ def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     second = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=20.0)
     site.live(90)
     assert site.managed(second).phase is JobPhase.INELIGIBLE
-    assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs, and 4 are taken"
+    assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 4 asked for"
     assert not site.events("stop", "start_failed")
     site.live(115)
     assert site.states()[second] in ("RUNNING", "COMPLETED")
@@ -57,8 +57,8 @@ def test_a_limit_on_jobs_and_one_on_each_job(tmp_path: Path) -> None:
     large = site.submit(gpus_per_node=4, qos="low")
     site.live(20)
     assert (site.states()[one], site.states()[two]) == ("RUNNING", "PENDING")
-    assert site.managed(two).reason == "GrpJobs of account lab is 1 job, and so many run"
-    assert site.managed(large).reason == "MaxTRESPerJob of QOS low is 2 GPUs, and it asks for 4"
+    assert site.managed(two).reason == "GrpJobs of account lab is 1 job: so many run or are about to"
+    assert site.managed(large).reason == "MaxTRESPerJob of QOS low is 2 GPUs: it asks for 4"
     site.live(70)
     assert site.states()[two] == "RUNNING"
 

@@ -36,22 +36,6 @@ Measure = Callable[[SlurmNode], Room]
 """How much room a node is taken to have."""
 
 
-def needed_room(job: SlurmJob, in_all: int, gpus: int, node: SlurmNode) -> Room:
-    """What a job takes of a node; all CPUs if it shares nodes with nobody.
-
-    Args:
-        job: The job as Slurm shows it.
-        in_all: GPUs that go with its tasks.
-        gpus: Of these, on the node.
-        node: The node.
-    """
-    if job.exclusive:
-        return Room(node.cpus, job.memory_per_node_mb)
-    tasks = job.tasks_per_node or ceil(job.tasks * gpus / in_all)
-    cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
-    return Room(cpus, job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus)
-
-
 def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
     """The nodes with GPUs on which Slurm would start a job that had them to itself.
 
@@ -82,18 +66,43 @@ class NodeRoom:
 
     Args:
         nodes: The nodes. One whose CPUs or memory are not known has room for everything.
-        ours: What our running jobs take, by node.
 
     Attributes:
         nodes: The nodes by name.
         with_gpus: Names of those with GPUs.
     """
 
-    def __init__(self, nodes: Iterable[SlurmNode] = (), ours: Mapping[str, Room] | None = None) -> None:
+    def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self._ours = ours or {}
         self.with_gpus = frozenset(name for name, node in self.nodes.items() if node.gpus)
+        self._counts_memory = any(node.memory_used_mb for node in self.nodes.values())
+        self._ours: dict[str, Room] = {}
         self._known: dict[object, frozenset[str]] = {}
+
+    def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> Room:
+        """What a job takes of a node; all CPUs if it shares nodes with nobody.
+
+        With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory.
+
+        Args:
+            job: The job as Slurm shows it.
+            in_all: GPUs that go with its tasks.
+            gpus: Of these, on the node.
+            name: The node's name.
+        """
+        node = self.nodes[name]
+        tasks = job.tasks_per_node or ceil(job.tasks * gpus / in_all)
+        cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
+        asked_mb = job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus
+        memory_mb = asked_mb or (node.memory_mb if self._counts_memory else 0)
+        return Room(node.cpus if job.exclusive else cpus, memory_mb)
+
+    def add_ours(self, job: SlurmJob, gpus: Mapping[str, int]) -> None:
+        """A running job of ours holds these GPUs, by node, and CPUs and memory with them."""
+        in_all = sum(gpus.values())
+        for name in self.nodes.keys() & gpus.keys():
+            room = self.needed(job, in_all, gpus[name], name)
+            self._ours[name] = self._ours.get(name, NONE) + room
 
     def in_all(self, node: SlurmNode) -> Room:
         """What a node has."""
@@ -132,7 +141,7 @@ class NodeRoom:
             found = frozenset(
                 node.name
                 for node in usable_nodes(sized, self.nodes.values())
-                if room(node).holds(needed_room(sized, asked.gpus, each or 1, node))
+                if room(node).holds(self.needed(sized, asked.gpus, each or 1, node.name))
                 and (not job.exclusive or node.gpus == each)
             )
             self._known[key] = self.with_gpus if found == self.with_gpus else found

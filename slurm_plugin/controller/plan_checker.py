@@ -8,7 +8,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Start
 from dally.words import span
 from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
-from slurm_plugin.controller.node_room import Room, needed_room
+from slurm_plugin.controller.node_room import Room
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 
@@ -130,10 +130,6 @@ class PlanChecker:
 
     def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, Room]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""
-        job, in_all = self._reconciler.seen(managed.job_id), sum(gpus.values())
-        nodes = self._reconciler.room.nodes
-        return {
-            name: needed_room(job, in_all, count, nodes[name])
-            for name, count in gpus.items()
-            if name in nodes
-        }
+        job, room = self._reconciler.seen(managed.job_id), self._reconciler.room
+        in_all = sum(gpus.values())
+        return {name: room.needed(job, in_all, gpus[name], name) for name in gpus if name in room.nodes}

@@ -38,7 +38,7 @@ from slurm_plugin.controller.managed_job import (
     asks_for_requeue,
     checkpointed,
 )
-from slurm_plugin.controller.node_room import NONE, NodeRoom, Room, needed_room
+from slurm_plugin.controller.node_room import NodeRoom, Room
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
@@ -198,16 +198,11 @@ class Reconciler:
 
     def _node_room(self, nodes: Sequence[SlurmNode]) -> NodeRoom:
         """The nodes, with what our running jobs take of them."""
-        by_name = {node.name: node for node in nodes}
-        ours: dict[str, Room] = {}
+        room = NodeRoom(nodes)
         for managed in self.managed_jobs.values():
             if managed.phase in ON_GPUS:
-                job, in_all = self._seen[managed.job_id], sum(managed.gpus.values())
-                for name, gpus in managed.gpus.items():
-                    if name in by_name:
-                        room = needed_room(job, in_all, gpus, by_name[name])
-                        ours[name] = ours.get(name, NONE) + room
-        return NodeRoom(nodes, ours)
+                room.add_ours(self._seen[managed.job_id], managed.gpus)
+        return room
 
     @staticmethod
     def _waits_for_ours(job: SlurmJob, reserved: Set[str]) -> bool:
@@ -532,7 +527,7 @@ class Reconciler:
         for name in self._reader.lacking_now(managed, job):
             if name in machines and self.state.free.on(machines[name]):
                 gpus = managed.job.gpus_per_machine or 1
-                full[name] = needed_room(job, managed.job.gpus, gpus, self.room.nodes[name])
+                full[name] = self.room.needed(job, managed.job.gpus, gpus, name)
         full.update(nodes)
         if why := self._narrow(managed, now):
             self.start_declined(managed, now, why)

@@ -81,7 +81,10 @@ def test_the_same_inputs_give_the_same_bytes(trace: Path, tmp_path: Path) -> Non
             ["--policy", "dally:timers=fast"],
             "knob timers of policy dally is 'fast', must be: auto",
         ),
-        (["--policy", "dally:lease_s=-1"], "lease_s -1 and horizon 24 must be positive"),
+        (
+            ["--policy", "dally:lease_s=-1"],
+            "knob lease_s of policy dally is '-1', must be: number, more than 0",
+        ),
         (
             ["--policy", "dally:lease_s=nan"],
             "knob lease_s of policy dally is 'nan', must be: number",

@@ -7,7 +7,7 @@ from dally.testing import racks, simulate
 
 
 @pytest.mark.parametrize(
-    "policy", "dally gandiva gavel hadar hadar-e jps ones optimus pollux slurm srsf-delay tiresias".split()
+    "policy", ["gandiva", "gavel", "hadar", "hadar-e", "jps", "ones", "optimus", "pollux", "slurm"]
 )
 def test_jobs_that_wait_for_one_machine_leave_the_other_to_those_behind(policy: str) -> None:
     first = frozenset({"r0m0"})
@@ -17,4 +17,6 @@ def test_jobs_that_wait_for_one_machine_leave_the_other_to_those_behind(policy: 
         Job("any", 200, 8, 3000),
     ]
     ends = simulate(policy, racks([[8, 8]]), jobs).by_job
-    assert ends["any"].end_s < 5000
+    end_s = ends["any"].end_s
+    assert end_s is not None
+    assert end_s < 5000

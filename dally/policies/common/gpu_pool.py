@@ -1,6 +1,6 @@
 """The GPUs that a policy shares out, by type, and which jobs they can hold beside each other."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,10 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job
 from dally.policies.common.arrays import Ints
+from dally.state import JobState
+
+Accepted = frozenset[str]
+"""Names of machines, the only ones that some jobs accept."""
 
 
 def held_by_kind(topology: Topology, allocation: Allocation) -> Ints:
@@ -20,6 +24,20 @@ def held_by_kind(topology: Topology, allocation: Allocation) -> Ints:
 def free_by_kind(free: FreeGpus) -> Ints:
     """(types,) the free GPUs of each type."""
     return np.array([free.total(gpu_type) for gpu_type in free.topology.gpu_types])
+
+
+def on_machines(free: FreeGpus, holders: Sequence[JobState]) -> Callable[[Accepted], int]:
+    """How many GPUs of some machines are free or held by these jobs."""
+
+    def count(accepted: Accepted) -> int:
+        names = (
+            (free.topology.machines[machine].name, gpus)
+            for job in holders
+            for machine, gpus in job.allocation
+        )
+        return free.total(machines=accepted) + sum(gpus for name, gpus in names if name in accepted)
+
+    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +57,19 @@ class Room:
     """What is left of a pool as one job after another takes GPUs.
 
     A job that accepts one type needs that many of it; any other takes what those leave. That is exact where
-    jobs accept one type or all.
+    jobs accept one type or all. A job that accepts some machines only needs that many of theirs, too.
+
+    Args:
+        pool: The GPUs.
+        on: How many of them are on some machines; None: no jobs are to be admitted.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, on: Callable[[Accepted], int] | None = None) -> None:
         self.left = pool.total
         self._of_type = dict(pool.of_type)
+        self._on = on
+        self._left_on: dict[Accepted, int] = {}
+        self._taken_on: list[tuple[Accepted, int]] = []
 
     def for_type(self, gpu_type: str | None) -> int:
         """How many more GPUs a job could get that accepts this type; None for any."""
@@ -60,5 +85,20 @@ class Room:
         """Whether the least size of a job fits beside those admitted; if so it is admitted."""
         if job.least_gpus > self.for_type(job.gpu_type):
             return False
+        if job.machines is not None and not self._take_on(job.machines, job.least_gpus):
+            return False
         self.take(job.gpu_type, job.least_gpus)
+        return True
+
+    def _take_on(self, machines: Accepted, gpus: int) -> bool:
+        """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
+        if self._on is not None and machines not in self._left_on:
+            taken = sum(before for part, before in self._taken_on if part <= machines)
+            self._left_on[machines] = self._on(machines) - taken
+        around = [each for each in self._left_on if machines <= each]
+        if any(self._left_on[each] < gpus for each in around):
+            return False
+        for each in around:
+            self._left_on[each] -= gpus
+        self._taken_on.append((machines, gpus))
         return True

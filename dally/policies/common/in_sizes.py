@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dally.jobs.job import JobKind
+from dally.jobs.job import Job, JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.arrays import Floats
 from dally.policies.common.elastic_speeds import Speeds
-from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind
+from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind, on_machines
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
@@ -99,22 +99,29 @@ class InSizes(Policy):
         for job in able:
             workers += held_by_kind(state.topology, job.allocation)
         pool = Pool.of(state.topology, workers)
-        room = Room(pool)
+        room = Room(pool, on_machines(state.free, able))
         for job in able:
             room.admits(job.job)
         # The waiting jobs whose least sizes fit beside each other's, in their order.
         jobs, refused = [*able], 0
-        at_hand = state.topology.gpus - sum(state.withheld.values())
         for job in self._queue:
-            if room.left < job.job.least_gpus <= at_hand or not room.left or refused == _DEPTH:
+            if room.left < job.job.least_gpus <= self._at_hand(job.job) or not room.left or refused == _DEPTH:
                 break
             if room.admits(job.job):
                 jobs.append(job)
-            elif self.in_turn and job.job.least_gpus <= at_hand:
+            elif self.in_turn and job.job.least_gpus <= self._at_hand(job.job):
                 break
             else:
                 refused += 1
         return plan_sizes(state, self.allocate(jobs, pool, now), now) if jobs else ()
+
+    def _at_hand(self, job: Job) -> int:
+        """GPUs that a job could have if nothing ran, on machines of any type."""
+        topology, withheld = self._state.topology, self._state.withheld
+        if job.machines is None:
+            return topology.gpus - sum(withheld.values())
+        accepted = [topology.machine_index[name] for name in job.machines if name in topology.machine_index]
+        return sum(topology.machines[each].gpus - withheld.get(each, 0) for each in accepted)
 
     def _is_due(self, state: ClusterState, now: float) -> bool:
         return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))

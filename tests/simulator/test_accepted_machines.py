@@ -1,0 +1,22 @@
+"""Jobs that accept some machines only leave the others to the rest."""
+
+import pytest
+
+from dally.jobs.job import Job
+from dally.testing import racks, simulate
+
+
+@pytest.mark.parametrize(
+    "policy", ["gandiva", "gavel", "hadar", "hadar-e", "jps", "ones", "optimus", "pollux", "slurm"]
+)
+def test_jobs_that_wait_for_one_machine_leave_the_other_to_those_behind(policy: str) -> None:
+    first = frozenset({"r0m0"})
+    jobs = [
+        Job("long", 0, 8, 20_000, preemptible=False, machines=first),
+        *(Job(name, 100, 8, 1000, machines=first) for name in ("next", "after")),
+        Job("any", 200, 8, 3000),
+    ]
+    ends = simulate(policy, racks([[8, 8]]), jobs).by_job
+    end_s = ends["any"].end_s
+    assert end_s is not None
+    assert end_s < 5000

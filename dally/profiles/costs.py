@@ -59,6 +59,8 @@ class Predictions:
 
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
+_MOST_FILTERS = 256
+"""Sets of machines that gangs accept, of which costs are remembered."""
 
 
 class CostModel(GangIterations):
@@ -107,6 +109,19 @@ class CostModel(GangIterations):
         self._restarts: dict[tuple[str, str | None], Restart] = {}
         self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
+        self._filters: set[frozenset[str]] = set()
+
+    def _count_filter(self, machines: frozenset[str]) -> None:
+        """Forget what is remembered of gangs once they have accepted very many sets of machines.
+
+        On a cluster that others use, too, which machines have CPUs left changes by the minute.
+        """
+        if len(self._filters) >= _MOST_FILTERS:
+            for remembered in (self._costs, self._learning_costs, self._best_s, self._type_speeds):
+                remembered.clear()
+            self._idle = IdleCluster(self.topology)
+            self._filters.clear()
+        self._filters.add(machines)
 
     def believed(self, known: Known) -> "CostModel":
         """The costs that schedulers with this knowledge believe: these, or wrong ones if their profiles are.
@@ -140,6 +155,8 @@ class CostModel(GangIterations):
         Raises:
             CapacityError: The whole cluster has too few such GPUs, or too few machines with so many each.
         """
+        if gang.machines is not None and gang.machines not in self._filters:
+            self._count_filter(gang.machines)
         return self._idle.best_level(gang)
 
     def cost(self, job: Job, allocation: Allocation, done: float = 0.0) -> Cost:

@@ -1,6 +1,7 @@
 """What placements cost on GPUs of several types, and copies side by side."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -204,3 +205,19 @@ def test_a_profile_wins_over_what_is_assumed() -> None:
 def test_distance_costs_nothing_without_profile_or_assumption() -> None:
     costs = CostModel(racks([[4, 4], [4, 4]]), load_profiles("gavel"))
     assert costs.cost(job(4, ""), ((0, 2), (2, 2))).slowdown == 1.0
+
+
+def test_what_is_remembered_of_gangs_does_not_grow_with_the_machines_that_they_accept() -> None:
+    topology = racks([[4] * 12, [4] * 12])
+    costs = CostModel(topology, load_profiles("dally"))
+    names = [machine.name for machine in topology.machines]
+    first = None
+    for pair in combinations(names, 2):
+        job = Job("j", 0.0, 8, 100.0, model="resnet50", machines=frozenset(pair))
+        costs.best_level(job.gang)
+        allocation = tuple(sorted((topology.machine_index[name], 4) for name in pair))
+        cost = costs.cost(job, allocation)
+        first = first or (job, allocation, cost)
+    assert len(costs._costs) <= 256
+    assert first is not None
+    assert costs.cost(*first[:2]) == first[2]

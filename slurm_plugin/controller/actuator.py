@@ -214,7 +214,8 @@ class Actuator:
             if decision.job_id not in reserved and (others_wait or shared.intersection(on_nodes)):
                 user = self._managed_jobs[decision.job_id].job.user
                 minutes = 1 + ceil((until_s - now) / 60)
-                orders.append(Reserve(reservation_name(decision.job_id, now), on_nodes, user, minutes))
+                name = reservation_name(decision.job_id, now, early=True)
+                orders.append(Reserve(name, on_nodes, user, minutes))
         self._order("reserve", orders, now)
 
     def _shared_nodes(self, nodes: Iterable[SlurmNode]) -> set[str]:

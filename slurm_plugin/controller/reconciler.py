@@ -122,6 +122,15 @@ class Reconciler:
             for job in self._seen.values()
         )
 
+    def _is_slurms_next(self, job: SlurmJob) -> bool:
+        """Whether a job of Slurm's own may start at any moment: Slurm has found nothing yet that keeps it."""
+        return (
+            job.state is State.PENDING
+            and job.hold is Hold.NONE
+            and job.job_id not in self.managed_jobs
+            and job.reason in ("", "Priority")
+        )
+
     def knows_licenses(self, job: SlurmJob) -> bool:
         """Whether it is known which of the licences that a job asks for are free."""
         asked = licenses_asked(job.licenses)
@@ -475,6 +484,8 @@ class Reconciler:
                 use.promise(job, sum(managed.gpus.values()))
             elif job.state in HOLDS_GPUS:
                 use.hold(job, sum(job.gpus.values()))
+            elif self._is_slurms_next(job):
+                use.promise(job, 0)
         return use
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:

@@ -58,9 +58,9 @@ def withhold_unavailable(
             scheduler.withhold(machine, wanted)
 
 
-def reservation_name(job_id: str, now: float) -> str:
-    """The name of a reservation for the start of one job."""
-    return f"{RESERVATION_PREFIX}{job_id}_{now:.0f}"
+def reservation_name(job_id: str, now: float, early: bool = False) -> str:
+    """The name of a reservation for the start of one job, or of one until others have left for it."""
+    return f"{RESERVATION_PREFIX}{job_id}_{now:.0f}{'.early' if early else ''}"
 
 
 def reserved_for(reservation: Reservation) -> str:

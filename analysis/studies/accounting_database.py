@@ -44,10 +44,11 @@ def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]
 
 
 def _start_mariadb(local_slurm: LocalSlurm, port: int, password: str) -> None:
-    data = local_slurm.spec.folder / "mariadb"
-    local_slurm.run(
-        "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", timeout_s=_INSTALL_S
-    )
+    data, temporary = local_slurm.spec.folder / "mariadb", local_slurm.spec.folder / "mariadb.tmp"
+    temporary.mkdir()
+    # In /tmp two databases that are made at the same time take each other's temporary tables.
+    where = ("--no-defaults", "--user=root", f"--datadir={data}", f"--tmpdir={temporary}")
+    local_slurm.run("mariadb-install-db", *where, timeout_s=_INSTALL_S)
     init = local_slurm.spec.folder / "mariadb.sql"
     init.touch(mode=0o600)
     user = f"'slurm'@'{_HOST}'"
@@ -56,9 +57,7 @@ def _start_mariadb(local_slurm: LocalSlurm, port: int, password: str) -> None:
     )
     command = [
         "mariadbd",
-        "--no-defaults",
-        "--user=root",
-        f"--datadir={data}",
+        *where,
         f"--socket={data}/socket",
         f"--bind-address={_HOST}",
         f"--port={port}",

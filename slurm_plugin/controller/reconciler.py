@@ -453,7 +453,7 @@ class Reconciler:
         phases = (JobPhase.INELIGIBLE, JobPhase.PENDING)
         waiting = [managed for managed in self.managed_jobs.values() if managed.phase in phases]
         for managed in sorted(waiting, key=_arrival):
-            job = self._seen[managed.job_id]
+            job, until_s = self._seen[managed.job_id], inf
             if job.state is not State.PENDING:
                 why = f"Slurm shows it as {job.state_name}"
             else:
@@ -467,12 +467,13 @@ class Reconciler:
                     managed.person_held = held
                     self.changed.add(managed.job_id)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
-                why = why or use.refusal(job, managed.job.least_gpus) or self._narrow(managed, now)
+                why = why or use.refusal(job, managed.job.least_gpus)
+                if not why and (why := self._narrow(managed, now)) and managed.refused_nodes:
+                    until_s = now + self._config.backoff_s
             if not why:
                 use.promise(job, managed.job.least_gpus)
                 self._transitions.queue(managed, now)
             elif managed.phase is JobPhase.PENDING or managed.reason != why:
-                until_s = now + self._config.backoff_s if managed.refused_nodes else inf
                 self._transitions.set_ineligible(managed, now, why, until_s)
 
     def _limit_use(self) -> LimitUse:

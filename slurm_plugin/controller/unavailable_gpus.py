@@ -1,5 +1,6 @@
 """Which GPUs the policy cannot have: those of others, promised ones, and those of nodes that are closed."""
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
@@ -9,6 +10,8 @@ from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
 
 RESERVATION_PREFIX = "dally_"
 """What the names of our own reservations begin with."""
+
+_OF_JOB = re.compile(rf"{RESERVATION_PREFIX}([0-9]+(?:_[0-9]+)?)_[0-9]+", re.ASCII)
 
 
 def withhold_unavailable(
@@ -64,9 +67,9 @@ def reservation_name(job_id: str, now: float, early: bool = False) -> str:
 
 
 def reserved_for(reservation: Reservation) -> str:
-    """The number of the job for whose start a reservation is; empty if it is none of ours."""
-    is_ours = reservation.name.startswith(RESERVATION_PREFIX)
-    return reservation.name.removeprefix(RESERVATION_PREFIX).rpartition("_")[0] if is_ours else ""
+    """The number of the job for whose start a reservation is; empty if it is for none of ours."""
+    found = _OF_JOB.match(reservation.name)
+    return found[1] if found else ""
 
 
 def idle_reservations(

@@ -137,7 +137,7 @@ def parse_policy(spec: str) -> PolicySpec:
     for name, text in spec_knobs(spec).items():
         if name not in known:
             hint = given_up(name)
-            # For who still calls the default policy `dally`, as it was once called.
+            # For users who still call the default policy `dally`, as it was once called.
             if policy.name == "dally" and name in {
                 each.name for each in fields(policy_type(DEFAULT).knobs_type)
             }:

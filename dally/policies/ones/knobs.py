@@ -18,7 +18,7 @@ class OnesKnobs:
     interval_s: float = knob(10.0, "steps while jobs run are made at multiples of this", above=0)
     gate: str = knob(
         "each",
-        "who finished an epoch since its last move may move, or nobody until all to be moved did",
+        "a job may move once it has finished an epoch since its last move, or once all that are to move have",
         ("each", "all"),
     )
     first_size: str = knob(
@@ -43,7 +43,7 @@ class OnesKnobs:
     )
     shrink: str = knob(
         "widest",
-        "whom scale_down concerns: the widest job if it has half of the GPUs (artifact), or all",
+        "which jobs scale_down concerns: the widest one if it has half of the GPUs (artifact), or all",
         ("widest", "all"),
     )
     predictor_input: str = knob(

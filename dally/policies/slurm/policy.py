@@ -31,7 +31,7 @@ class SlurmKnobs:
     )
     scheduler: str = knob(
         "backfill",
-        "SchedulerType: whether later jobs may start if that delays nobody who was promised GPUs",
+        "SchedulerType: whether later jobs may start if that delays no job that was promised GPUs",
         ("builtin", "backfill"),
     )
     bf_interval_s: float = knob(

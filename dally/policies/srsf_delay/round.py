@@ -261,7 +261,7 @@ class SrsfRound:
         return placement
 
     def _stoppable(self, job: JobState, priority: Priority | None) -> Iterator[JobState]:
-        """Whom to stop for a job of a priority, or that goes before all if None; who holds most first."""
+        """Which jobs to stop for one of a priority, or one before all if None; those that hold most first."""
         gpus, dear = job.job.gpus, 0.0
         if priority is not None and not self._known.fair_share.any_over():
             dear = self._knobs.margin * priority[1]

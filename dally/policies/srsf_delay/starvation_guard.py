@@ -55,7 +55,7 @@ class StarvationGuard:
                 return
 
     def settle(self, now: float) -> None:
-        """Sort those who have waited long by now; what is told of turns stays the same."""
+        """Sort the jobs that have waited long by now; what is told of turns stays the same."""
         while self._soon and self._soon.first_key() <= now:
             job = self._soon.at(0)
             _, takes, _ = self._soon.rank(job)
@@ -81,7 +81,7 @@ class StarvationGuard:
         return min(turn_s, next((each_s for each_s in soon_s if each_s > now), inf))
 
     def _turns(self, jobs: int, now: float, started: Container[int]) -> Iterator[tuple[float, JobState]]:
-        """When their turn comes, of those who have waited long the first of all who take as much."""
+        """When their turn comes, of the jobs that have waited long the first of all that take as much."""
         for takes, ranking in self._long.items():
             job = next((job for job in ranking if job.order not in started), None)
             if job is not None:

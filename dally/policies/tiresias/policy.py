@@ -38,7 +38,7 @@ class TiresiasKnobs:
     )
     order: str = knob(
         "start",
-        "in a queue by first start, then arrival; or by arrival: who waits stops who came later",
+        "in a queue by first start, then arrival; or by arrival: a waiting job stops those that came later",
         ("start", "arrival"),
     )
     interval_s: float = knob(0.0, "decide at multiples of so many seconds only; 0 is at every event", least=0)

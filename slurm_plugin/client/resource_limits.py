@@ -24,7 +24,8 @@ def enforced_for(config: str) -> str:
 def read_limits(qos: str, associations: str) -> tuple[ResourceLimit, ...]:
     """The limits in what `sacctmgr --parsable2 --noheader` showed of the columns above.
 
-    Of a kind of limit that a QOS has, Slurm looks at no association's. Limits on one type of GPU, and of
+    Of a kind of limit that a QOS has, Slurm looks at no association's (Slurm's page on resource limits, its
+    hierarchy). Limits on one type of GPU, and of
     associations with one partition, are left out.
     """
     of_qos = [limit for row in _rows(qos, QOS_COLUMNS) for limit in _of_qos(row)]
@@ -62,7 +63,9 @@ def _of_association(
 ) -> Iterator[ResourceLimit]:
     account, user = row["Account"], row["User"]
     owner = f"user {user} in account {account}" if user else f"account {account}"
-    accounts = frozenset([account] if user else _below(account, parents))
+    accounts = frozenset(
+        [account] if user else [each for each in parents if account in _above(each, parents)]
+    )
 
     def limit(
         kind: str,
@@ -83,12 +86,13 @@ def _of_association(
         yield from limit("MaxTRESPerJob", "MaxTRESPerJob ", job_gpus=_gpus(row["MaxTRESPerJob"]))
 
 
-def _below(account: str, parents: Mapping[str, str]) -> Iterator[str]:
-    """An account, and all accounts that are below it."""
-    yield account
-    for child, parent in parents.items():
-        if parent == account and child != account:
-            yield from _below(child, parents)
+def _above(account: str, parents: Mapping[str, str]) -> list[str]:
+    """An account, and those that it is below."""
+    found: list[str] = []
+    while account in parents and account not in found:
+        found.append(account)
+        account = parents[account]
+    return found
 
 
 def _gpus(tres: str) -> int | None:

@@ -206,8 +206,8 @@ class Actuator:
         Jobs that are stopped leave at different times. What the first leaves would go to the next job of
         Slurm's own queue, also by backfill, and the start would wait for that job's end.
         """
-        shared, others_wait = self._shared_nodes(nodes), self._reconciler.others_wait()
-        reserved = set(map(reserved_for, self._reconciler.reservations))
+        shared, others_wait = self._shared_nodes(nodes), self._reconciler.conditions.others_wait()
+        reserved = set(map(reserved_for, self._reconciler.conditions.reservations))
         orders = []
         for decision, until_s in self._reconciler.pending_starts.early(now):
             on_nodes = tuple(self._state.topology.named(decision.allocation))
@@ -222,7 +222,7 @@ class Actuator:
         """Nodes on which a start needs a reservation: in others' partitions, or in a reservation of ours."""
         ours = set(self._config.partitions)
         shared = {node.name for node in nodes if not ours.issuperset(node.partitions)}
-        for reservation in self._reconciler.reservations:
+        for reservation in self._reconciler.conditions.reservations:
             if reserved_for(reservation):
                 shared.update(reservation.nodes)
         return shared

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -128,7 +127,7 @@ class Controller:
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
-        self._limits_due_s = -inf
+        self._limits_due_s, self._limits_unread = -inf, ""
         now = self._clock()
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
@@ -268,15 +267,21 @@ class Controller:
         """Read the limits of QOS and associations now and then; those read last hold if slurmdbd is away."""
         if now >= self._limits_due_s:
             self._limits_due_s = now + LIMITS_S
-            with suppress(SlurmUnavailableError):
-                self.reconciler.limits = self._slurm.limits()
+            unread = ""
+            try:
+                self.reconciler.conditions.limits = self._slurm.limits()
+            except SlurmUnavailableError as error:
+                unread = str(error)
+            if unread and unread != self._limits_unread:
+                self._journal.write(now, "limits_unread", reason=unread)
+            self._limits_unread = unread
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
         jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
         reservations = self._slurm.reservations()
         if any(job.licenses and job.state is State.PENDING for job in jobs):
-            self.reconciler.licenses = self._slurm.licenses()
+            self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
         self._at("observed")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from slurm_plugin.client.slurm import SlurmJob
+from slurm_plugin.controller.limit_use import licenses_asked
 from slurm_plugin.controller.managed_job import ManagedJob
 
 LATE = "it did not start in time"
@@ -79,7 +80,7 @@ def may_help(managed: ManagedJob, job: SlurmJob, left: SlurmJob) -> bool:
 
 def licenses(job: SlurmJob) -> set[str]:
     """Names of the licences that a job asks for."""
-    return {each.partition(":")[0] for each in job.licenses.replace("|", ",").split(",") if each}
+    return {name for name, _ in licenses_asked(job.licenses.replace("|", ","))}
 
 
 def payer(job: SlurmJob) -> tuple[str, str, str]:

@@ -2,27 +2,23 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
-from dally.errors import CapacityError, InputError
+from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
 from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
-from slurm_plugin.controller.node_room import Measure, NodeRoom, usable_nodes
+from slurm_plugin.controller.node_room import usable_nodes
 from slurm_plugin.request import Request, decode_job
 
 UNLIMITED_S = 30 * 86_400.0
 """Taken as the duration of a job without a time limit: nobody knows it, and policies want a number."""
 
-_FULL = "the nodes that it may use have no CPUs or memory left for it"
-_RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
-_CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
-_NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
 
 _GPU = re.compile(
     r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
@@ -129,12 +125,12 @@ class RequestReader:
         shadow: Whether jobs are looked at that do not ask for Dally.
 
     Attributes:
-        room: The nodes as last seen.
+        nodes: The nodes as last seen.
     """
 
     def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
         self._config, self._best_level, self._shadow = config, best_level, shadow
-        self.room = NodeRoom()
+        self.nodes: Sequence[SlurmNode] = ()
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
@@ -157,52 +153,9 @@ class RequestReader:
         if job.features:
             satisfies(job.features, frozenset())  # or it cannot be judged node by node
         sized = replace(job, min_nodes=nodes, tasks=tasks)
-        asked = demand(sized, request, self.room.nodes.values())
+        asked = demand(sized, request, self.nodes)
         self._best_level(asked.gang)
         return asked
-
-    def narrowed(
-        self, managed: ManagedJob, job: SlurmJob, full: Collection[str], reserved: Collection[str]
-    ) -> tuple[Job, str]:
-        """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
-
-        Args:
-            managed: The job.
-            job: As Slurm shows it.
-            full: Nodes on which it was found to have no CPUs or memory for now.
-            reserved: Nodes that are reserved for others before its time limit ends.
-        """
-        asked, room = managed.job, self.room
-        if not room.nodes:
-            return asked, ""
-        beside_others = self._roomy(managed, job, room.beside_others)
-        unreserved = beside_others.difference(reserved) if reserved else beside_others
-        roomy = unreserved.difference(full) if full else unreserved
-        refused = managed.refused_nodes
-        untried = roomy.difference(refused) if refused else roomy
-        if self._fits(untried, asked):
-            machines = None if untried is room.with_gpus else untried
-            return asked if machines == asked.machines else replace(asked, machines=machines), ""
-        tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
-        ever = self._roomy(managed, job, room.in_all)
-        reasons = ((roomy, tried), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
-        return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
-
-    def lacking_now(self, managed: ManagedJob, job: SlurmJob) -> frozenset[str]:
-        """Nodes that a waiting job may use, on which our own jobs leave it no CPUs or memory now."""
-        usable = self._roomy(managed, job, self.room.beside_others)
-        return usable - self._roomy(managed, job, self.room.now)
-
-    def _roomy(self, managed: ManagedJob, job: SlurmJob, room: Measure) -> frozenset[str]:
-        return self.room.machines(job, asked_size(managed, job), managed.job, room)
-
-    def _fits(self, machines: frozenset[str], asked: Job) -> bool:
-        accepted = None if machines is self.room.with_gpus else machines
-        try:
-            self._best_level(asked.gang._replace(machines=accepted))
-        except CapacityError:
-            return False
-        return True
 
     def asked(self, managed: ManagedJob, job: SlurmJob, request: Request) -> Job:
         """What a waiting job asks for now: somebody may have changed it.

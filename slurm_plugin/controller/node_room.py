@@ -14,25 +14,25 @@ from slurm_plugin.constraint import satisfies
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeResources:
     """CPUs, and memory in MB, of one node."""
 
     cpus: float = 0
     memory_mb: float = 0
 
-    def __add__(self, other: "Room") -> "Room":
-        return Room(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+    def __add__(self, other: "NodeResources") -> "NodeResources":
+        return NodeResources(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
 
-    def __sub__(self, other: "Room") -> "Room":
-        return Room(self.cpus - other.cpus, self.memory_mb - other.memory_mb)
+    def __sub__(self, other: "NodeResources") -> "NodeResources":
+        return NodeResources(self.cpus - other.cpus, self.memory_mb - other.memory_mb)
 
-    def holds(self, needed: "Room") -> bool:
+    def holds(self, needed: "NodeResources") -> bool:
         """Whether so much is there."""
         return self.cpus >= needed.cpus and self.memory_mb >= needed.memory_mb
 
 
-NONE = Room()
-Measure = Callable[[SlurmNode], Room]
+NONE = NodeResources()
+Measure = Callable[[SlurmNode], NodeResources]
 """How much room a node is taken to have."""
 
 
@@ -76,10 +76,10 @@ class NodeRoom:
         self.nodes = {node.name: node for node in nodes}
         self.with_gpus = frozenset(name for name, node in self.nodes.items() if node.gpus)
         self._counts_memory = any(node.memory_used_mb for node in self.nodes.values())
-        self._ours: dict[str, Room] = {}
+        self._ours: dict[str, NodeResources] = {}
         self._known: dict[object, frozenset[str]] = {}
 
-    def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> Room:
+    def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> NodeResources:
         """What a job takes of a node; all CPUs if it shares nodes with nobody.
 
         With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory.
@@ -95,7 +95,7 @@ class NodeRoom:
         cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
         asked_mb = job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus
         memory_mb = asked_mb or (node.memory_mb if self._counts_memory else 0)
-        return Room(node.cpus if job.exclusive else cpus, memory_mb)
+        return NodeResources(node.cpus if job.exclusive else cpus, memory_mb)
 
     def add_ours(self, job: SlurmJob, gpus: Mapping[str, int]) -> None:
         """A running job of ours holds these GPUs, by node, and CPUs and memory with them."""
@@ -104,15 +104,15 @@ class NodeRoom:
             room = self.needed(job, in_all, gpus[name], name)
             self._ours[name] = self._ours.get(name, NONE) + room
 
-    def in_all(self, node: SlurmNode) -> Room:
+    def in_all(self, node: SlurmNode) -> NodeResources:
         """What a node has."""
-        return Room(node.cpus or inf, node.memory_mb or inf)
+        return NodeResources(node.cpus or inf, node.memory_mb or inf)
 
-    def now(self, node: SlurmNode) -> Room:
+    def now(self, node: SlurmNode) -> NodeResources:
         """What nobody has taken of a node."""
-        return self.in_all(node) - Room(node.cpus_used, node.memory_used_mb)
+        return self.in_all(node) - NodeResources(node.cpus_used, node.memory_used_mb)
 
-    def beside_others(self, node: SlurmNode) -> Room:
+    def beside_others(self, node: SlurmNode) -> NodeResources:
         """What our jobs can have of a node together."""
         return self.now(node) + self._ours.get(node.name, NONE)
 
@@ -135,7 +135,7 @@ class NodeRoom:
             *(job.memory_per_node_mb, job.memory_per_gpu_mb, job.memory_per_cpu_mb),
         )
         each = asked.gpus_per_machine
-        key = room.__name__, size, asks, asked.gpus, each
+        key = room, size, asks, asked.gpus, each
         if key not in self._known:
             sized = replace(job, min_nodes=size[0], tasks=size[1])
             found = frozenset(

@@ -8,7 +8,7 @@ from dally.plan import Decision, Migrate, Plan, Preempt, Start
 from dally.words import span
 from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
-from slurm_plugin.controller.node_room import Room
+from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 
@@ -35,7 +35,7 @@ class PlanChecker:
         while True:
             plan = self._reconciler.scheduler.decide(now)
             declined = self._in_vain(plan)
-            full: dict[str, dict[str, Room]] = {}
+            full: dict[str, dict[str, NodeResources]] = {}
             if not declined:
                 plan, declined, full = self._placed(plan)
             if not declined and not full:
@@ -72,7 +72,7 @@ class PlanChecker:
             has_run = self._state.jobs[managed.job_id].first_start_s < inf
             if managed.refused:
                 why = f"Slurm did not start it ({managed.refused})"
-            elif not has_run and not self._reconciler.knows_licenses(job):
+            elif not has_run and not self._reconciler.conditions.knows_licenses(job):
                 why = f"it asks for licences ({job.licenses}), and only Slurm knows which are free"
             elif failed_starts.payer(job) in limited:
                 why = "a limit of its user, account or QOS keeps another job from starting"
@@ -80,14 +80,14 @@ class PlanChecker:
                 doubts[managed.job_id] = f"{why}; {_STOPS_NOBODY}"
         return doubts
 
-    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, Room]]]:
+    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.
 
         Policies do not count CPUs and memory: a full node is kept from the job, and the policy decides anew.
         """
         decisions: list[Decision] = []
         declined: dict[str, str] = {}
-        full: dict[str, dict[str, Room]] = {}
+        full: dict[str, dict[str, NodeResources]] = {}
         short: dict[str, str] = {}
         left = self._room_left(plan)
         for each in plan.decisions:
@@ -114,9 +114,9 @@ class PlanChecker:
         declined |= {job_id: short[job_id] for job_id in later_half}
         return replace(plan, decisions=tuple(decisions)), declined, full
 
-    def _room_left(self, plan: Plan) -> dict[str, Room]:
+    def _room_left(self, plan: Plan) -> dict[str, NodeResources]:
         """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""
-        room = self._reconciler.room
+        room = self._reconciler.conditions.room
         left = {name: room.now(node) for name, node in room.nodes.items()}
         stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
         for managed in self._managed_jobs.values():
@@ -128,8 +128,8 @@ class PlanChecker:
                     left[node] += taken
         return left
 
-    def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, Room]:
+    def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""
-        job, room = self._reconciler.seen(managed.job_id), self._reconciler.room
+        job, room = self._reconciler.seen(managed.job_id), self._reconciler.conditions.room
         in_all = sum(gpus.values())
         return {name: room.needed(job, in_all, gpus[name], name) for name in gpus if name in room.nodes}

@@ -16,7 +16,6 @@ from slurm_plugin.client.slurm import (
     ReleaseToSlurm,
     Requeue,
     Reservation,
-    ResourceLimit,
     SlurmJob,
     SlurmNode,
     State,
@@ -28,7 +27,6 @@ from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
 from slurm_plugin.controller.job_requests import RequestReader, asked_size, release_order, shown_size
-from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -38,15 +36,15 @@ from slurm_plugin.controller.managed_job import (
     asks_for_requeue,
     checkpointed,
 )
-from slurm_plugin.controller.node_room import NodeRoom, Room
+from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.pending_starts import PendingStarts
+from slurm_plugin.controller.start_conditions import StartConditions
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
 from slurm_plugin.controller.unavailable_gpus import (
     RESERVATION_PREFIX,
     closed_nodes,
     idle_reservations,
-    reserved_before,
     withhold_unavailable,
 )
 from slurm_plugin.request import Request
@@ -60,9 +58,6 @@ _FORGOTTEN_GAPS = 2
 It asks the nodes 3 s after it is up again, and they end the run. Before, the same job there drains a node for
 a duplicate number; just after, its credential counts as revoked and it fails (docs/slurm-versions.md).
 """
-
-_UNLIMITED_S = 365 * 86_400.0
-"""What Slurm takes a job without a time limit to run, where a reservation comes."""
 
 _RUNS = (State.RUNNING, State.SUSPENDED)
 
@@ -82,10 +77,7 @@ class Reconciler:
         decided: Numbers of jobs that are stopping or starting, in the order in which that was decided.
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
-        limits: Limits of QOS and associations, as last read.
-        licenses: Free licences by name, as last read.
-        reservations: All reservations, as last seen.
-        room: The nodes as last seen, with what their jobs leave of them.
+        conditions: What Slurm would hold against a start beside GPUs.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -103,38 +95,10 @@ class Reconciler:
         self._reader = RequestReader(config, self.state.best_level, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.report_progress = transitions.report_progress
-        self.room = NodeRoom()
-        self.limits: tuple[ResourceLimit, ...] = ()
-        self.licenses: Mapping[str, int] = {}
+        self.conditions = StartConditions(self.managed_jobs, self.state)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
-        self._full: dict[str, dict[str, Room]] = {}
-        self.reservations: list[Reservation] = []
         self._last_s = -inf
-
-    def others_wait(self) -> bool:
-        """Whether Slurm has jobs in its own queue that it would start on GPUs which come free."""
-        known = self.managed_jobs
-        return any(
-            job.state is State.PENDING
-            and job.hold is Hold.NONE
-            and (job.job_id not in known or known[job.job_id].phase is JobPhase.RELEASED)
-            for job in self._seen.values()
-        )
-
-    def _is_slurms_next(self, job: SlurmJob) -> bool:
-        """Whether a job of Slurm's own may start at any moment: Slurm has found nothing yet that keeps it."""
-        return (
-            job.state is State.PENDING
-            and job.hold is Hold.NONE
-            and job.job_id not in self.managed_jobs
-            and job.reason in ("", "Priority")
-        )
-
-    def knows_licenses(self, job: SlurmJob) -> bool:
-        """Whether it is known which of the licences that a job asks for are free."""
-        asked = licenses_asked(job.licenses)
-        return not job.licenses or (bool(asked) and all(name in self.licenses for name, _ in asked))
 
     def seen(self, job_id: str) -> SlurmJob:
         """A job as Slurm last showed it."""
@@ -160,11 +124,11 @@ class Reconciler:
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
-        self.reservations = reservations = [*reservations]
+        reservations = [*reservations]
         reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
-        self._reader.room = NodeRoom(nodes)
+        self._reader.nodes = nodes
         for job_id in self._in_order():
             self._observe(self.managed_jobs[job_id], now)
         running = [job_id for job_id in self._in_order() if self._seen[job_id].state in _RUNS]
@@ -172,7 +136,7 @@ class Reconciler:
             self._observe_size(self.managed_jobs[job_id], self._seen[job_id], now)
         for job_id in running:
             self._observe_running(self.managed_jobs[job_id], self._seen[job_id], now)
-        self._reader.room = self.room = self._node_room(nodes)
+        self.conditions.observe(self._seen, nodes, reservations)
         under_way = (JobPhase.STARTING, JobPhase.STOPPING)
         known = self.managed_jobs
         self.decided = [each for each in self.decided if each in known and known[each].phase in under_way]
@@ -189,9 +153,6 @@ class Reconciler:
                 wanted = self._reader.request(job)
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
-        self._full = {
-            job_id: self._still_full(full) for job_id, full in self._full.items() if job_id in known
-        }
         self._retry_refused(now)
         self._admit(now)
 
@@ -204,14 +165,6 @@ class Reconciler:
         self.corrections += self.companions.corrections(known)
         self.corrections += map(Unreserve, idle_reservations(reservations, known, self.pending_starts, now))
         self._last_s = now
-
-    def _node_room(self, nodes: Sequence[SlurmNode]) -> NodeRoom:
-        """The nodes, with what our running jobs take of them."""
-        room = NodeRoom(nodes)
-        for managed in self.managed_jobs.values():
-            if managed.phase in ON_GPUS:
-                room.add_ours(self._seen[managed.job_id], managed.gpus)
-        return room
 
     @staticmethod
     def _waits_for_ours(job: SlurmJob, reserved: Set[str]) -> bool:
@@ -449,7 +402,7 @@ class Reconciler:
     def _admit(self, now: float) -> None:
         """Put the jobs that may start now into the policy's queue, and take the others out."""
         slots = array_slots(self._seen.values(), self.managed_jobs)
-        use = self._limit_use()
+        use = self.conditions.limit_use()
         phases = (JobPhase.INELIGIBLE, JobPhase.PENDING)
         waiting = [managed for managed in self.managed_jobs.values() if managed.phase in phases]
         for managed in sorted(waiting, key=_arrival):
@@ -476,24 +429,9 @@ class Reconciler:
             elif managed.phase is JobPhase.PENDING or managed.reason != why:
                 self._transitions.set_ineligible(managed, now, why, until_s)
 
-    def _limit_use(self) -> LimitUse:
-        """What running and starting jobs take of the limits of QOS and associations, and of licences."""
-        use = LimitUse(self.limits, self.licenses)
-        for job in self._seen.values():
-            managed = self.managed_jobs.get(job.job_id)
-            if managed is not None and managed.phase is JobPhase.STARTING:
-                use.promise(job, sum(managed.gpus.values()))
-            elif job.state in HOLDS_GPUS:
-                use.hold(job, sum(job.gpus.values()))
-            elif self._is_slurms_next(job):
-                use.promise(job, 0)
-        return use
-
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
-        job = self._seen[managed.job_id]
-        reserved = reserved_before(now + (managed.job.time_limit_s or _UNLIMITED_S), self.reservations)
-        narrowed, why = self._reader.narrowed(managed, job, self._full.get(managed.job_id, ()), reserved)
+        narrowed, why = self.conditions.narrowed(managed, now)
         self._transitions.become(managed, narrowed, now)
         return why
 
@@ -529,29 +467,11 @@ class Reconciler:
         self._transitions.set_ineligible(managed, now, why, until_s=now + self._config.backoff_s)
         managed.declined = why
 
-    def nodes_full(self, managed: ManagedJob, nodes: Mapping[str, Room], now: float) -> None:
-        """A start was decided on nodes without room for it: they are kept from the job as long as that is so.
-
-        So are all other nodes with free GPUs but no room: the policy would choose one after the other.
-        """
-        job, machines = self._seen[managed.job_id], self.state.topology.machine_index
-        full = self._full.setdefault(managed.job_id, {})
-        for name in self._reader.lacking_now(managed, job):
-            if name in machines and self.state.free.on(machines[name]):
-                gpus = managed.job.gpus_per_machine or 1
-                full[name] = self.room.needed(job, managed.job.gpus, gpus, name)
-        full.update(nodes)
+    def nodes_full(self, managed: ManagedJob, lacking: Mapping[str, NodeResources], now: float) -> None:
+        """A start was decided on nodes without the CPUs or memory for it: they are kept from the job."""
+        self.conditions.exclude(managed, lacking)
         if why := self._narrow(managed, now):
             self.start_declined(managed, now, why)
-
-    def _still_full(self, full: Mapping[str, Room]) -> dict[str, Room]:
-        """Of nodes that had no room for a job those that have none now."""
-        nodes = self.room.nodes
-        return {
-            name: room
-            for name, room in full.items()
-            if name in nodes and not self.room.now(nodes[name]).holds(room)
-        }
 
     def requeue_failed(self, managed: ManagedJob, now: float, why: str) -> None:
         """Slurm will not requeue it: it goes on as it is, not to be asked again, or has ended for good."""

@@ -66,7 +66,7 @@ class FakeSlurm:
         unavailable: Every call raises, as if slurmctld were down.
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
-        told_limits: The limits that are told.
+        told_limits: The limits that are told; None: slurmdbd is away.
         longest_s: The longest time limit in a partition, by partition; those not named have none.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
@@ -90,7 +90,7 @@ class FakeSlurm:
         self.unavailable = False
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
-        self.told_limits: tuple[ResourceLimit, ...] = ()
+        self.told_limits: tuple[ResourceLimit, ...] | None = ()
         self.longest_s: dict[str, float] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -149,6 +149,8 @@ class FakeSlurm:
     def limits(self) -> tuple[ResourceLimit, ...]:
         """What is told of limits; `most_gpus` is enforced, told or not."""
         self._answer()
+        if self.told_limits is None:
+            raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
         return self.told_limits
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:

@@ -184,11 +184,12 @@ def test_nobody_is_stopped_for_gpus_of_a_node_whose_cpus_others_have(tmp_path: P
 @pytest.mark.parametrize("policy", policy_names())
 def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str) -> None:
     site = Site(tmp_path, FOUR, policy, cpus=16, features={"r1m0": ("nvlink",), "r1m1": ("nvlink", "ib")})
+    whole = short(site, nodes=2, gpus_per_node=1, exclusive=True, excluded=("r0m0",))
     jobs = {
+        whole: {"r0m1", "r1m0", "r1m1"},
         short(site, constraint="nvlink", gpus_per_node=2): {"r1m0", "r1m1"},
         short(site, constraint="nvlink&ib"): {"r1m1"},
         short(site, excluded=("r0m0", "r1m1"), gpus_per_node=1): {"r0m1", "r1m0"},
-        short(site, nodes=2, gpus_per_node=1, exclusive=True, excluded=("r0m0",)): {"r0m1", "r1m0", "r1m1"},
     }
     nowhere = short(site, constraint="tpu")
     site.live(3000)
@@ -196,8 +197,8 @@ def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str)
     assert {each["job"] for each in starts} == jobs.keys()
     for each in starts:
         assert each["gpus"].keys() <= jobs[each["job"]]
-        if len(each["gpus"]) == 2:
-            assert [*each["gpus"].values()] == [4, 4], "an exclusive job gets all GPUs of its nodes"
+        if each["job"] == whole:
+            assert [*each["gpus"].values()] == [4, 4], "all GPUs of its nodes, though it asks for one on each"
     assert site.managed(nowhere).phase is JobPhase.INELIGIBLE
     assert not [each for each in read_events(tmp_path) if each["event"] == "start_failed"]
 

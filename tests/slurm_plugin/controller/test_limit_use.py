@@ -68,10 +68,18 @@ def test_limits_are_read_again_and_the_last_ones_hold_while_nobody_answers(tmp_p
     site = limited(tmp_path, PER_USER)
     site.live(5)
     site.slurm.told_limits = ()
-    assert [*site.controller.reconciler.limits] == [PER_USER]
+    assert [*site.controller.reconciler.conditions.limits] == [PER_USER]
     site.submit(gpus_per_node=1, run_time_s=1000.0)
     site.live(400)
-    assert not site.controller.reconciler.limits
+    assert not site.controller.reconciler.conditions.limits
+
+
+def test_limits_that_cannot_be_read_are_told_once(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    site.slurm.told_limits = None
+    site.submit(gpus_per_node=1, run_time_s=2000.0)
+    site.live(1000)
+    assert site.events("limits_unread") == [("limits_unread", "")]
 
 
 def test_no_more_jobs_are_promised_licences_than_are_free(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from slurm_plugin.client.slurm import SlurmJob, SlurmNode, State
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.controller.node_room import NodeRoom, Room
+from slurm_plugin.controller.node_room import NodeResources, NodeRoom
 from tests.slurm_plugin.worlds import Site
 
 PARTITIONS = {"r0m0": ("old",), "r0m1": ("old", "both"), "r1m0": ("new", "both"), "r1m1": ("new",)}
@@ -100,20 +100,22 @@ def shown(name: str, used_mb: float) -> SlurmNode:
 @pytest.mark.parametrize(
     ("asks", "takes"),
     [
-        ({}, Room(2, 64_000)),  # as with --mem=0
-        ({"memory_per_node_mb": 1000}, Room(2, 1000)),
-        ({"memory_per_cpu_mb": 1000}, Room(2, 2000)),
-        ({"memory_per_gpu_mb": 1000, "cpus_per_gpu": 3}, Room(6, 2000)),
-        ({"cpus_per_task": 4, "tasks": 4, "memory_per_node_mb": 1}, Room(8, 1)),
-        ({"cpus_per_node": 5, "memory_per_node_mb": 1}, Room(5, 1)),
-        ({"exclusive": True, "memory_per_node_mb": 1}, Room(16, 1)),
+        ({}, NodeResources(2, 64_000)),  # as with --mem=0
+        ({"memory_per_node_mb": 1000}, NodeResources(2, 1000)),
+        ({"memory_per_cpu_mb": 1000}, NodeResources(2, 2000)),
+        ({"memory_per_gpu_mb": 1000, "cpus_per_gpu": 3}, NodeResources(6, 2000)),
+        ({"cpus_per_task": 4, "tasks": 4, "memory_per_node_mb": 1}, NodeResources(8, 1)),
+        ({"cpus_per_node": 5, "memory_per_node_mb": 1}, NodeResources(5, 1)),
+        ({"exclusive": True, "memory_per_node_mb": 1}, NodeResources(16, 1)),
     ],
 )
-def test_what_a_job_takes_of_a_node_on_which_it_has_half_its_gpus(asks: dict[str, Any], takes: Room) -> None:
+def test_what_a_job_takes_of_a_node_on_which_it_has_half_its_gpus(
+    asks: dict[str, Any], takes: NodeResources
+) -> None:
     job = SlurmJob("7", 0.0, State.PENDING, **{"tasks": 4, **asks})
     assert NodeRoom([shown("n1", 10.0)]).needed(job, 4, 2, "n1") == takes
 
 
 def test_where_slurm_counts_no_memory_a_job_without_a_word_takes_none() -> None:
     job = SlurmJob("7", 0.0, State.PENDING)
-    assert NodeRoom([shown("n1", 0.0)]).needed(job, 1, 1, "n1") == Room(1, 0)
+    assert NodeRoom([shown("n1", 0.0)]).needed(job, 1, 1, "n1") == NodeResources(1, 0)

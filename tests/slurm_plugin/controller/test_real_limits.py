@@ -38,7 +38,7 @@ def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
     long = site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", "train.sh", "long")
     first = site.submit("--gres=gpu:2", "-t", "1", "--qos=low", "sleep.sh", "15")
     site.until(lambda: site.state(long) == site.state(first) == "RUNNING", "for both to run")
-    assert {limit.name for limit in site.controller.reconciler.limits} == {
+    assert {limit.name for limit in site.controller.reconciler.conditions.limits} == {
         "MaxTRESPerUser of QOS low",
         "GrpJobs of QOS low",
     }

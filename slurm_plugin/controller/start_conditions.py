@@ -1,0 +1,166 @@
+"""What Slurm would hold against a start beside GPUs: nodes, reservations to come, limits and licences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dally.errors import CapacityError
+from dally.jobs.job import Job
+from dally.state import ClusterState
+from slurm_plugin.client.slurm import (
+    HOLDS_GPUS,
+    Hold,
+    Reservation,
+    ResourceLimit,
+    SlurmJob,
+    SlurmNode,
+    State,
+)
+from slurm_plugin.controller.job_requests import asked_size
+from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
+from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
+from slurm_plugin.controller.unavailable_gpus import reserved_before
+
+_FULL = "the nodes that it may use have no CPUs or memory left for it"
+_RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
+_CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
+_NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
+
+_UNLIMITED_S = 365 * 86_400.0
+"""What Slurm takes a job without a time limit to run, where a reservation comes."""
+
+
+class StartConditions:
+    """Slurm's conditions as of the last look.
+
+    Args:
+        managed_jobs: Our jobs, by number.
+        state: The cluster, on which gangs must fit.
+
+    Attributes:
+        limits: Limits of QOS and associations.
+        licenses: Free licences by name.
+        reservations: All reservations.
+        room: The nodes, with what jobs leave of them.
+    """
+
+    def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
+        self._managed_jobs, self._state = managed_jobs, state
+        self.limits: tuple[ResourceLimit, ...] = ()
+        self.licenses: Mapping[str, int] = {}
+        self.reservations: Sequence[Reservation] = ()
+        self.room = NodeRoom()
+        self._jobs: Mapping[str, SlurmJob] = {}
+        self._full: dict[str, dict[str, NodeResources]] = {}
+
+    def observe(
+        self,
+        jobs: Mapping[str, SlurmJob],
+        nodes: Sequence[SlurmNode],
+        reservations: Sequence[Reservation],
+    ) -> None:
+        """Take in a look at Slurm, with our jobs as they are by now."""
+        self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
+        for managed in self._managed_jobs.values():
+            if managed.phase in ON_GPUS:
+                self.room.add_ours(jobs[managed.job_id], managed.gpus)
+        self._full = {
+            job_id: self._still_full(full)
+            for job_id, full in self._full.items()
+            if job_id in self._managed_jobs
+        }
+
+    def _still_full(self, full: Mapping[str, NodeResources]) -> dict[str, NodeResources]:
+        """Of nodes on which a job found too little those on which it still would."""
+        nodes = self.room.nodes
+        return {
+            name: needed
+            for name, needed in full.items()
+            if name in nodes and not self.room.now(nodes[name]).holds(needed)
+        }
+
+    # Nodes.
+
+    def narrowed(self, managed: ManagedJob, now: float) -> tuple[Job, str]:
+        """A waiting job with the nodes that it may use now; why it may not start, if these are too few."""
+        asked, room = managed.job, self.room
+        if not room.nodes:
+            return asked, ""
+        end_s = now + (asked.time_limit_s or _UNLIMITED_S)
+        reserved, full = reserved_before(end_s, self.reservations), self._full.get(managed.job_id)
+        beside_others = self._with_room(managed, room.beside_others)
+        unreserved = beside_others.difference(reserved) if reserved else beside_others
+        roomy = unreserved.difference(full) if full else unreserved
+        refused = managed.refused_nodes
+        untried = roomy.difference(refused) if refused else roomy
+        if self._fits(untried, asked):
+            machines = None if untried is room.with_gpus else untried
+            return asked if machines == asked.machines else replace(asked, machines=machines), ""
+        tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
+        ever = self._with_room(managed, room.in_all)
+        reasons = ((roomy, tried), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
+        return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
+
+    def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
+        """Keep nodes from a waiting job as long as they have not what it needs there.
+
+        So are all others kept that have free GPUs and too little of the rest: the policy, which does not
+        count that, would choose one after the other.
+
+        Args:
+            managed: The job.
+            lacking: What it needs on nodes that were chosen for it and do not have that.
+        """
+        job, machines = self._jobs[managed.job_id], self._state.topology.machine_index
+        full = self._full.setdefault(managed.job_id, {})
+        each = managed.job.gpus_per_machine or 1
+        usable = self._with_room(managed, self.room.beside_others)
+        for name in usable - self._with_room(managed, self.room.now):
+            if name in machines and self._state.free.on(machines[name]):
+                full[name] = self.room.needed(job, managed.job.gpus, each, name)
+        full.update(lacking)
+
+    def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
+        job = self._jobs[managed.job_id]
+        return self.room.machines(job, asked_size(managed, job), managed.job, room)
+
+    def _fits(self, machines: frozenset[str], asked: Job) -> bool:
+        accepted = None if machines is self.room.with_gpus else machines
+        try:
+            self._state.best_level(asked.gang._replace(machines=accepted))
+        except CapacityError:
+            return False
+        return True
+
+    # Limits and licences.
+
+    def limit_use(self) -> LimitUse:
+        """What running and starting jobs take of limits and licences, and what Slurm's own are about to."""
+        use = LimitUse(self.limits, self.licenses)
+        for job in self._jobs.values():
+            managed = self._managed_jobs.get(job.job_id)
+            if managed is not None and managed.phase is JobPhase.STARTING:
+                use.promise(job, sum(managed.gpus.values()))
+            elif job.state in HOLDS_GPUS:
+                use.hold(job, sum(job.gpus.values()))
+            elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
+                use.promise(job, 0)  # Slurm has found nothing yet that keeps it
+        return use
+
+    def knows_licenses(self, job: SlurmJob) -> bool:
+        """Whether it is known which of the licences that a job asks for are free."""
+        asked = licenses_asked(job.licenses)
+        return not job.licenses or (bool(asked) and all(name in self.licenses for name, _ in asked))
+
+    def others_wait(self) -> bool:
+        """Whether Slurm has jobs in its own queue that it would start on GPUs which come free."""
+        known = self._managed_jobs
+        return any(
+            _waits_in_slurm(job) and (job.job_id not in known or known[job.job_id].phase is JobPhase.RELEASED)
+            for job in self._jobs.values()
+        )
+
+
+def _waits_in_slurm(job: SlurmJob) -> bool:
+    """Whether a job waits and nobody holds it."""
+    return job.state is State.PENDING and job.hold is Hold.NONE

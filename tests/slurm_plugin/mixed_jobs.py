@@ -37,7 +37,7 @@ while [ $step -lt $1 ]; do sleep 1 & wait $!; step=$((step + 1)); done
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MixedOutcome:
     """What became of the jobs of one run.
 
     Attributes:
@@ -116,7 +116,9 @@ def mixed_site(folder: Path, policy: str) -> Iterator[RealSite]:
         local_slurm.stop()
 
 
-def run_mixed_jobs(site: RealSite, count: int, seed: int, others: float = 0.15, at_once: int = 25) -> Outcome:
+def run_mixed_jobs(
+    site: RealSite, count: int, seed: int, others: float = 0.15, at_once: int = 25
+) -> MixedOutcome:
     """Submit random jobs, and cycle until all have ended.
 
     Args:
@@ -145,7 +147,7 @@ def run_mixed_jobs(site: RealSite, count: int, seed: int, others: float = 0.15, 
     return outcome(jobs, sorted(events, key=lambda event: event["t"]))
 
 
-def outcome(jobs: list[str], events: list[dict[str, Any]]) -> Outcome:
+def outcome(jobs: list[str], events: list[dict[str, Any]]) -> MixedOutcome:
     """What the journal's events say of a run's jobs."""
     ended = {each["job"]: each["status"] for each in events if each["event"] == "end"}
     refused = [each for each in events if each["event"] == "start_failed"]
@@ -156,7 +158,7 @@ def outcome(jobs: list[str], events: list[dict[str, Any]]) -> Outcome:
         for taker in stop["by"]:
             later = [each["event"] for each in tries if each["job"] == taker and each["t"] >= stop["t"]]
             in_vain += [taker] if later[:1] == ["start_failed"] else []
-    return Outcome(
+    return MixedOutcome(
         Counter(ended.get(job, "LOST") for job in jobs),
         Counter(each["reason"].partition(": ")[2] for each in refused),
         len(preempted),

@@ -30,6 +30,7 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
             cpus=number(record.get("CPUEfctv") or record.get("CPUTot", "")),
             cpus_used=number(record.get("CPUAlloc", "")),
             memory_used_mb=number(record.get("AllocMem", "")),
+            gres=record.get("Gres", ""),
         )
         for name, record in read_records(text, "NodeName").items()
     )

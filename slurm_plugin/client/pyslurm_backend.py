@@ -285,11 +285,12 @@ def _gpus(gres: Mapping[str, Any]) -> int:
 
 def _node(record: Any, gpus_used: int) -> SlurmNode:
     state = record.state or ""
+    counts = {name: _gpus({name: count}) for name, count in record.configured_gres.items()}
     return SlurmNode(
         name=record.name,
         available=is_available(state),
         state_name=state.lower(),
-        gpus=_gpus(record.configured_gres),
+        gpus=sum(counts.values()),
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
         memory_mb=record.real_memory or 0,
@@ -297,4 +298,5 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         cpus=record.effective_cpus or record.total_cpus or 0,
         cpus_used=record.allocated_cpus or 0,
         memory_used_mb=record.allocated_memory or 0,
+        gres=",".join(f"{name}:{count}" for name, count in counts.items() if count),
     )

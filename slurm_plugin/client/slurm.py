@@ -166,6 +166,7 @@ class SlurmNode:
         cpus: CPUs that jobs may have; 0 if unknown.
         cpus_used: Of these, allocated.
         memory_used_mb: Of its memory, allocated.
+        gres: What is configured beside CPUs and memory, in Slurm's own words, like `gpu:h100:8`.
     """
 
     name: str
@@ -179,6 +180,7 @@ class SlurmNode:
     cpus: float = 0
     cpus_used: float = 0
     memory_used_mb: float = 0
+    gres: str = ""
 
 
 @dataclass(frozen=True, slots=True)

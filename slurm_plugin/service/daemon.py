@@ -33,6 +33,7 @@ from slurm_plugin.service.controller_inputs import (
     load_site,
     managed_gpus,
     stamp_of,
+    with_registered,
 )
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
@@ -309,13 +310,14 @@ class Daemon:
         """A controller that goes on from the journal."""
         self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
         self._differs_since_s = None
-        topology = cut(site.topology, self._built_for)
-        known = {machine.name: machine.gpus for machine in site.topology.machines}
+        cluster = with_registered(site, self._slurm.shown)
+        topology = cut(cluster, self._built_for)
+        known = {machine.name: machine.gpus for machine in cluster.machines}
         self._tell(
             "cluster",
             nodes=len(topology.machines),
             gpus=topology.gpus,
-            left_out=left_out_line(site.topology),
+            left_out=left_out_line(cluster),
             unknown=sorted(self._built_for.keys() - known),
             differ=sorted(name for name, gpus in self._built_for.items() if known.get(name, gpus) != gpus),
         )

@@ -270,6 +270,11 @@ class FakeSlurm:
         job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
 
+    def add_node(self, node: FakeNode) -> None:
+        """A node registers itself."""
+        self._nodes[node.name] = node
+        self._on[node.name] = {}
+
     def set_node(self, name: str, state: str = "") -> None:
         """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""
         self._node_states[name] = state

@@ -38,6 +38,7 @@ class FakeNode:
             cpus=0 if self.cpus == inf else self.cpus,
             cpus_used=cpus_used,
             memory_used_mb=memory_used_mb,
+            gres=f"gpu:{self.gpu_type}:{self.gpus}" if self.gpu_type else f"gpu:{self.gpus}",
         )
 
 

@@ -286,7 +286,7 @@ def _node(node: SlurmNode) -> SimpleNamespace:
     return SimpleNamespace(
         name=node.name,
         state=node.state_name.upper(),
-        configured_gres={"gpu:h100": node.gpus} if node.gpus else {},
+        configured_gres={(node.gres or "gpu:").rpartition(":")[0]: node.gpus} if node.gpus else {},
         partitions=list(node.partitions),
         real_memory=node.memory_mb,
         active_features=sorted(node.features) or None,

@@ -246,9 +246,11 @@ def test_a_node_list_that_cannot_be_read_harms_nothing() -> None:
 
 def test_gpus_in_use_are_counted_from_the_jobs_that_hold_them() -> None:
     rig = Rig(RUNNING, replace(RUNNING, job_id="21", gpus={"n1": 1}, state_name="SUSPENDED"), LEFT)
-    rig.cluster.all_nodes = tuple(SlurmNode(name, True, "mixed", 8, 0, ("main",)) for name in ("n1", "n3"))
+    rig.cluster.all_nodes = tuple(
+        SlurmNode(name, True, "mixed", 8, 0, ("main",), gres="gpu:h100:8") for name in ("n1", "n3")
+    )
     n1, n3 = rig.slurm.nodes()
-    assert (n1.gpus, n1.gpus_used, n1.partitions) == (8, 9, ("main",))
+    assert (n1.gpus, n1.gres, n1.gpus_used, n1.partitions) == (8, "gpu:h100:8", 9, ("main",))
     assert n3.gpus_used == 0
 
 

@@ -25,6 +25,7 @@ from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
+    AccountingLimits,
     Hold,
     Order,
     Partition,
@@ -32,7 +33,6 @@ from slurm_plugin.client.slurm import (
     ReleaseToSlurm,
     Reservation,
     Reserve,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -122,7 +122,7 @@ class PyslurmSlurm:
         """All partitions, by commands: they are asked for rarely."""
         return self._commands.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits, by commands."""
         return self._commands.limits()
 

@@ -12,6 +12,7 @@ from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
     Order,
+    Partition,
     Rehold,
     ReleaseToSlurm,
     Requeue,
@@ -48,9 +49,6 @@ from slurm_plugin.controller.unavailable_gpus import (
     withhold_unavailable,
 )
 from slurm_plugin.request import Request
-
-_TOO_LONG = "PartitionTimeLimit"
-"""Slurm's reason for a job that asks for more time than its partition allows; it starts nowhere."""
 
 _FORGOTTEN_GAPS = 2
 """For how many restart gaps a run may go on that slurmctld forgot, as it was killed just after the start.
@@ -103,6 +101,10 @@ class Reconciler:
     def seen(self, job_id: str) -> SlurmJob:
         """A job as Slurm last showed it."""
         return self._seen[job_id]
+
+    def know_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Take in the partitions as they are now."""
+        self.conditions.partitions = self._reader.partitions = {each.name: each for each in partitions}
 
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
@@ -206,10 +208,6 @@ class Reconciler:
         if managed.phase in ON_GPUS:
             self._lost_gpus(managed, job, now, requeued)
         elif managed.phase is JobPhase.STARTING:
-            if job.reason == _TOO_LONG and job.hold is Hold.NONE:
-                asks = f"asks for more time than partition {job.partition} allows ({_TOO_LONG})"
-                self._release(managed, now, f"{asks}; Slurm schedules it", to_slurm=True)
-                return
             if requeued:
                 self.start_failed(managed, now, job.reason or "Slurm put it back")
             elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
@@ -420,7 +418,7 @@ class Reconciler:
                     managed.person_held = held
                     self.changed.add(managed.job_id)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
-                why = why or use.refusal(job, managed.job.least_gpus)
+                why = why or self.conditions.refusal(managed, use)
                 if not why and (why := self._narrow(managed, now)) and managed.refused_nodes:
                     until_s = now + self._config.backoff_s
             if not why:

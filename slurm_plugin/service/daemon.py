@@ -16,10 +16,10 @@ from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Order,
     Partition,
     Reservation,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -101,7 +101,7 @@ class WatchedSlurm:
         """All partitions."""
         return self.slurm.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits of QOS and associations."""
         return self.slurm.limits()
 

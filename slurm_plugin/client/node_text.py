@@ -68,6 +68,7 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
             node_names(record.get("Nodes")),
             number(record.get("StartTime", "")),
             number(record.get("EndTime", "")),
+            "MAINT" in record.get("Flags", "").split(","),
         )
         for name, record in read_records(text, "ReservationName").items()
     )

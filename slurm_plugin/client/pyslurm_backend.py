@@ -113,8 +113,15 @@ class PyslurmSlurm:
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
+        maintenance = self._pyslurm.ReservationFlags.MAINTENANCE
         return tuple(
-            Reservation(record.name, node_names(record.nodes), record.start_time or 0, record.end_time or 0)
+            Reservation(
+                record.name,
+                node_names(record.nodes),
+                record.start_time or 0,
+                record.end_time or 0,
+                maintenance in record.flags,
+            )
             for record in self._load("Reservations")
         )
 

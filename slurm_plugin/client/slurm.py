@@ -189,12 +189,13 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation: its name, nodes (expanded) and times, seconds since 1970."""
+    """One reservation: its name, nodes (expanded) and times, seconds since 1970; and if for maintenance."""
 
     name: str
     nodes: tuple[str, ...]
     start_s: float
     end_s: float
+    maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)

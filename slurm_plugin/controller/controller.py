@@ -252,7 +252,7 @@ class Controller:
             wakeup_s = self._decide_in_shadow(now)
         else:
             self._actuator.apply_corrections(now)
-            self._actuator.checkpoint_before_limits(now)
+            self._actuator.checkpoint_in_time(now)
             if self._actuator.requeue_due(now):
                 self._confirm(JobPhase.STOPPING)
             wakeup_s = inf if self._mode.drain else self._act(now)

@@ -271,10 +271,10 @@ class FakeSlurm:
         job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
 
-    def add_node(self, node: FakeNode) -> None:
-        """A node registers itself."""
+    def change_node(self, node: FakeNode) -> None:
+        """A node registers itself, or has other resources from now on."""
         self._nodes[node.name] = node
-        self._on[node.name] = {}
+        self._on.setdefault(node.name, {})
 
     def set_node(self, name: str, state: str = "") -> None:
         """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""

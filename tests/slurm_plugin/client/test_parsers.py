@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slurm_plugin.client.job_json import count_gpus, read_jobs, read_tasks, read_tres
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.scontrol import unavailable
-from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, SlurmUnavailableError, State
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 VERSIONS = sorted(folder.name for folder in RECORDED.iterdir() if (folder / "squeue.json").exists())
@@ -384,6 +384,15 @@ def test_odd_text_never_makes_reading_nodes_or_reservations_fail(text: str) -> N
 def test_the_longest_time_limit_of_a_partition(text: str, longest_s: float) -> None:
     said = f"PartitionName=gpu AllowGroups=ALL MaxNodes=UNLIMITED MaxTime={text} MinNodes=0\n"
     assert read_partitions(said) == (Partition("gpu", longest_s),)
+
+
+def test_a_reservation_for_maintenance_is_known_by_its_flag() -> None:
+    said = "ReservationName={} StartTime=100 EndTime=200 Nodes=n[1-2] Flags={} Users=root\n"
+    text = said.format("power", "MAINT,IGNORE_JOBS") + said.format("course", "IGNORE_JOBS")
+    assert read_reservations(text) == (
+        Reservation("power", ("n1", "n2"), 100.0, 200.0, maintenance=True),
+        Reservation("course", ("n1", "n2"), 100.0, 200.0),
+    )
 
 
 def test_the_rules_of_a_partition() -> None:

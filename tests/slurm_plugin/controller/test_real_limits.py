@@ -13,6 +13,7 @@ from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.slurm_plugin.controller.test_real_refusals import events
 
 LIMITS = ("MaxTRESPerUser=gres/gpu=2", "GrpJobs=5", "MaxWall=30")
+GRACE = ("--checkpoint-grace=300",)
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def site(cluster_folder: Path) -> Iterator[RealSite]:
 
 
 def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
-    long = site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", "train.sh", "long")
+    long = site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", *GRACE, "train.sh", "long")
     first = site.submit("--gres=gpu:2", "-t", "1", "--qos=low", "sleep.sh", "15")
     site.until(lambda: site.state(long) == site.state(first) == "RUNNING", "for both to run")
     assert {limit.name for limit in site.controller.reconciler.conditions.limits.limits} == {
@@ -74,3 +75,16 @@ def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
     assert [site.state(job) for job in (first, second)] == ["COMPLETED", "COMPLETED"]
     assert site.state(long) == "RUNNING"
     assert events(site, "start_failed", "stop", "released") == []
+
+    (node,) = site.managed_jobs[long].gpus  # and before a maintenance it goes on elsewhere
+    maintenance = (
+        "ReservationName=power",
+        "StartTime=now+240",
+        "Duration=10",
+        "Users=root",
+        "Flags=MAINT,IGNORE_JOBS",
+    )
+    site.local_slurm.run("scontrol", "create", "reservation", f"Nodes={node}", *maintenance)
+    site.until(lambda: events(site, "stop") != [], "for it to be asked for its checkpoint")
+    site.until(lambda: site.state(long) == "RUNNING" and node not in site.managed_jobs[long].gpus, "to move")
+    assert events(site, "start_failed", "stop", "released") == [("stop", long)]

@@ -39,6 +39,7 @@ from slurm_plugin.controller.managed_job import (
 )
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.pending_starts import PendingStarts
+from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
@@ -94,6 +95,7 @@ class Reconciler:
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.report_progress = transitions.report_progress
         self.conditions = StartConditions(self.managed_jobs, self.state)
+        self._requeues = ForeignRequeues(config.backoff_s)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._last_s = -inf
@@ -155,6 +157,7 @@ class Reconciler:
                 wanted = self._reader.request(job)
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
+        self._requeues.forget_all_but(known)
         self._retry_refused(now)
         self._admit(now)
 
@@ -231,7 +234,7 @@ class Reconciler:
             if managed.person_held:
                 managed.person_held, managed.user_released, managed.rehold = False, True, True
                 self.changed.add(managed.job_id)
-            if managed.rehold:
+            if managed.rehold or self._requeues.explains_release(managed.job_id, now):
                 self.corrections.append(Rehold(managed.job_id))
             else:
                 self._release(managed, now, "somebody released it; Slurm schedules it")
@@ -271,7 +274,12 @@ class Reconciler:
                 managed.until_s = save_at_s(managed, job, self.state.jobs[managed.job_id])
         elif managed.phase is JobPhase.RELEASED:
             return
-        elif managed.phase is JobPhase.STARTING or managed.rehold or self._shadow:
+        elif (
+            managed.phase is JobPhase.STARTING
+            or managed.rehold
+            or self._shadow
+            or self._requeues.explains_release(managed.job_id, now)
+        ):
             self._start(managed, job, now)
         else:
             self._release(managed, now, "somebody released it; it runs where Slurm put it")
@@ -312,13 +320,15 @@ class Reconciler:
     def _lost_gpus(self, managed: ManagedJob, job: SlurmJob, now: float, requeued: bool = True) -> None:
         """A job lost its GPUs and waits again: by us, by an administrator, as a node or slurmctld failed."""
         stopping, reason = managed.phase is JobPhase.STOPPING, managed.reason
+        run_s = now - managed.interval.since_s if managed.interval else 0.0
         self._note_left_nodes(managed, now, forgotten=not requeued)
         self._transitions.stop(managed, now)
         if max(job.restarts, managed.history.preemptions) >= self._config.max_requeues:
             self._transitions.protect(managed)
         managed.rehold = True
         if not stopping:
-            reason = "was requeued, and not by Dally: by itself, by hand, or as a machine failed"
+            again = self._requeues.note(managed.job_id, run_s, now)
+            reason = again or "was requeued, and not by Dally: by itself, by hand, or as a machine failed"
             self._log(now, "fail", job=managed.job_id, lost_s=0.0, reason=reason)
         elif not managed.migrating:
             by = list(managed.preempted_for)
@@ -418,6 +428,9 @@ class Reconciler:
                     managed.person_held = held
                     self.changed.add(managed.job_id)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
+                paused, paused_s = self._requeues.pause(managed.job_id, now)
+                if paused and not why:
+                    why, until_s = paused, paused_s
                 why = why or self.conditions.refusal(managed, use)
                 if not why and (why := self._narrow(managed, now)) and managed.refused_nodes:
                     until_s = now + self._config.backoff_s

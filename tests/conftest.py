@@ -79,8 +79,11 @@ ONE_WORKER = {
 }
 """Files whose tests share a fixture that is dear to set up."""
 
-settings.register_profile("dally", deadline=None)
-"""How long an example takes depends on what else the machine does."""
+settings.register_profile("dally", deadline=None, derandomize="CI" in os.environ)
+"""How long an example takes depends on what else the machine does.
+
+Continuous integration judges a change by the same examples each time; all other runs look for new ones.
+"""
 settings.load_profile("dally")
 
 sys.dont_write_bytecode = False

@@ -28,8 +28,9 @@ class LimitUse:
         licenses: Mapping[str, int],
         partitions: Mapping[str, Partition],
     ) -> None:
-        # A job that can never start is told that first.
-        self._limits = sorted(accounting.limits, key=lambda limit: not limit.one_job)
+        self._of_user: dict[str, list[ResourceLimit]] = {}  # most are of one user each
+        for limit in accounting.limits:
+            self._of_user.setdefault(limit.user, []).append(limit)
         self._qos_flags, self._partitions = accounting.qos_flags, partitions
         self._licenses = dict(licenses)
         self._taken: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -79,15 +80,17 @@ class LimitUse:
         payer = job.user, job.account, job.qos, partition
         if payer not in self._known:
             qos = {"", *self._qos_of(job)}
-            self._known[payer] = tuple(
+            found = (
                 limit
-                for limit in self._limits
+                for user in dict.fromkeys(("", job.user))
+                for limit in self._of_user.get(user, ())
                 if limit.qos in qos
                 and (not limit.accounts or job.account in limit.accounts)
-                and limit.user in ("", job.user)
                 and (not limit.partitions or partition in limit.partitions)
                 and partition not in limit.not_partitions
             )
+            # A job that can never start is told that first.
+            self._known[payer] = tuple(sorted(found, key=lambda limit: not limit.one_job))
         return self._known[payer]
 
     def _holds_for(self, limit: ResourceLimit, job: SlurmJob) -> bool:

@@ -61,16 +61,17 @@ def read_limits(qos: str, associations: str) -> AccountingLimits:
                 of_qos.setdefault((column, limit.of), []).append(limit)
     rows = list(_rows(associations, ASSOCIATION_COLUMNS))
     parents = {row["Account"]: row["ParentName"] for row in rows if not row["User"]}
+    accounting = AccountingLimits((), flags, parents)
     limits = [
         replace(limit, qos_with_it=frozenset(other.qos for other in alike))
         for alike in of_qos.values()
         for limit in alike
     ]
     for row in rows:
-        for limit, kinds in _of_association(row, rows, parents):
+        for limit, kinds in _of_association(row, rows, accounting):
             before = (other for kind in kinds for other in of_qos.get((kind, limit.of), ()))
             limits.append(replace(limit, qos_with_it=frozenset(other.qos for other in before)))
-    return AccountingLimits(tuple(limits), flags)
+    return replace(accounting, limits=tuple(limits))
 
 
 def _rows(text: str, columns: str) -> Iterator[_Row]:
@@ -96,14 +97,18 @@ def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLi
 
 
 def _of_association(
-    row: _Row, rows: Sequence[_Row], parents: Mapping[str, str]
+    row: _Row, rows: Sequence[_Row], accounting: AccountingLimits
 ) -> Iterator[tuple[ResourceLimit, Sequence[str]]]:
     """The limits of one association, each with the kinds that go before it if a QOS has them."""
     account, user, partition = row["Account"], row["User"], row["Partition"]
     owner = f"user {user} in account {account}" if user else f"account {account}"
     if partition:
         owner = f"{owner} and partition {partition}"
-    below = [account] if user else [each for each in parents if account in _above(each, parents)]
+    below = (
+        [account]
+        if user
+        else [each for each in accounting.parents if account in accounting.accounts_above(each)]
+    )
     others = {each["Partition"] for each in rows if (each["Account"], each["User"]) == (account, user)}
     whose = ResourceLimit(
         owner,
@@ -117,12 +122,3 @@ def _of_association(
         if user or column.startswith("Grp"):  # the rest holds for each user, who shows it as theirs
             named = replace(whose, name=f"{column} of {owner}")
             yield from ((limit, kinds) for limit in _limits(row, column, named))
-
-
-def _above(account: str, parents: Mapping[str, str]) -> list[str]:
-    """An account, and those that it is below."""
-    found: list[str] = []
-    while account in parents and account not in found:
-        found.append(account)
-        account = parents[account]
-    return found

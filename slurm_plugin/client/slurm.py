@@ -261,10 +261,25 @@ class ResourceLimit:
 
 @dataclass(frozen=True, slots=True)
 class AccountingLimits:
-    """The limits of all QOS and associations, and the flags of QOS, like `OverPartQOS`, by QOS."""
+    """What accounting limits.
+
+    Attributes:
+        limits: The limits of all QOS and associations.
+        qos_flags: The flags of each QOS, like `OverPartQOS`.
+        parents: The account above each account; empty above the topmost.
+    """
 
     limits: tuple[ResourceLimit, ...] = ()
     qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+    def accounts_above(self, account: str) -> list[str]:
+        """An account, and those that it is below, upwards."""
+        found: list[str] = []
+        while account in self.parents and account not in found:
+            found.append(account)
+            account = self.parents[account]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

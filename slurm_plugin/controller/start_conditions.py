@@ -160,8 +160,7 @@ class StartConditions:
         if partition is None:
             return ""
         nodes, _ = asked_size(managed, job)
-        flags = self.limits.qos_flags.get(job.qos, ())
-        return partition_refusal(_as_submitted(managed, job), nodes, partition, flags)
+        return partition_refusal(_as_submitted(managed, job), nodes, partition, self.limits)
 
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that a job may have, seconds: in each of its partitions."""
@@ -178,7 +177,8 @@ class StartConditions:
             if managed is not None and managed.phase is JobPhase.STARTING:
                 use.promise(job, sum(managed.gpus.values()))
             elif job.state in HOLDS_GPUS:
-                use.hold(job, sum(job.gpus.values()))
+                held = job.gpus or (managed.gpus if managed else {})  # coming to its end, it shows none
+                use.hold(job, sum(held.values()))
             elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
                 use.promise(job, 0)  # Slurm has found nothing yet that keeps it
         return use

@@ -47,6 +47,22 @@ def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     assert site.states()[first] == "COMPLETED"
 
 
+def test_a_job_that_is_coming_to_its_end_still_counts(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    site.slurm.completing_s = 30.0
+    asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 3600.0, "checkpoint_exit_s": 1.0}
+    for _ in range(3):
+        site.submit("", "USR1", 20, user="bob", **asked)
+    site.submit(gpus_per_node=4, qos="low", run_time_s=50.0, time_limit_s=200.0)
+    site.live(10)
+    second = site.submit(gpus_per_node=1, qos="low", run_time_s=10.0, time_limit_s=20.0)
+    site.live(70)
+    assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 1 asked for"
+    site.live(85)
+    assert site.states()[second] == "RUNNING"
+    assert not site.events("stop", "start_failed")
+
+
 def test_no_more_jobs_are_promised_gpus_than_a_limit_allows(tmp_path: Path) -> None:
     site = limited(tmp_path, PER_USER)
     site.slurm.most_gpus["low"] = 4

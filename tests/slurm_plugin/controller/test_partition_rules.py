@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, State
+from slurm_plugin.client.slurm import AccountingLimits, Hold, Partition, SlurmJob, State
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.partition_rules import partition_refusal
 from tests.slurm_plugin.worlds import Site
@@ -92,15 +92,26 @@ def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: P
 )
 def test_flags_of_a_qos_put_it_above_rules(rules: Partition, flag: str) -> None:
     job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", qos="high", time_limit_s=120.0)
-    assert partition_refusal(job, 2, rules, ())
-    assert partition_refusal(job, 2, rules, (flag,)) == ""
+    assert partition_refusal(job, 2, rules, AccountingLimits())
+    assert partition_refusal(job, 2, rules, AccountingLimits((), {"high": frozenset({flag})})) == ""
 
 
 def test_accounts_and_qos_may_be_denied() -> None:
     job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", account="lab", qos="high")
-    assert "DenyAccounts" in partition_refusal(
-        job, 1, Partition("gpu", denied_accounts=frozenset({"lab"})), ()
-    )
-    assert "DenyQos" in partition_refusal(job, 1, Partition("gpu", denied_qos=frozenset({"high"})), ())
+    of_site = AccountingLimits(parents={"root": "", "lab": "root"})
+    for rules, why in (
+        (Partition("gpu", denied_accounts=frozenset({"lab"})), "DenyAccounts"),
+        (Partition("gpu", accounts=frozenset({"other"})), "AllowAccounts"),
+        (Partition("gpu", denied_qos=frozenset({"high"})), "DenyQos"),
+    ):
+        assert why in partition_refusal(job, 1, rules, of_site)
     allowed = Partition("gpu", accounts=frozenset({"lab"}), allowed_qos=frozenset({"high"}))
-    assert partition_refusal(job, 1, allowed, ()) == ""
+    assert partition_refusal(job, 1, allowed, of_site) == ""
+
+
+def test_accounts_below_one_that_is_allowed_and_unknown_ones_are_left_to_slurm() -> None:
+    allowed = Partition("gpu", accounts=frozenset({"lab"}))
+    of_site = AccountingLimits(parents={"root": "", "lab": "root", "vision": "lab", "other": "root"})
+    for account, is_refused in (("vision", False), ("other", True), ("root", True), ("elsewhere", False)):
+        job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", account=account)
+        assert bool(partition_refusal(job, 1, allowed, of_site)) == is_refused, account

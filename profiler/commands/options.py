@@ -147,6 +147,16 @@ naming_gpus = click.option(
 """The option of places that do not know what Slurm calls their GPUs."""
 
 
+profiles_folder = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="profiles",
+    show_default=True,
+    help="Folder of the profiles.",
+)
+"""The option of commands that add a profile to a folder or take one away."""
+
+
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the shared options; it is called with `settings` and its own options."""
 

@@ -200,8 +200,24 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     return tuple(written)
 
 
-def add_profile(profile: Profile, folder: Path) -> Path:
+def profile_path(folder: Path, model: str, gpu_type: str | None) -> Path:
+    """The file of a model's only profile on a GPU type."""
+    return folder / _file_name(model, gpu_type)
+
+
+def require_absent(path: Path) -> None:
+    """Raise InputError if there is such a profile."""
+    if path.exists():
+        raise InputError(f"{path} exists; `profile-models remove` takes it away")
+
+
+def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path:
     """Write a profile beside those that a folder holds, which it makes if need be.
+
+    Args:
+        profile: To be added.
+        folder: Where.
+        replacing: In place of the file of this model and GPU type, if there is one.
 
     Returns:
         The file written.
@@ -210,9 +226,9 @@ def add_profile(profile: Profile, folder: Path) -> Path:
         InputError: The folder holds one of this model and GPU type, or profiles that do not go together with
             it, or is wrong or cannot be written.
     """
-    path = folder / _file_name(profile.model.name, profile.env.gpu_type)
-    if path.exists():
-        raise InputError(f"{path} exists; `profile-models remove` takes it away")
+    path = profile_path(folder, profile.model.name, profile.env.gpu_type)
+    if not replacing:
+        require_absent(path)
     _together(str(folder), {**_profiles_in(folder), str(path): profile}, allow_mixed=False)
     _make_folder(folder)
     write_profile(profile, path)

@@ -23,8 +23,8 @@ from dally.profiles.schema import (
     Timing,
 )
 
-_NAME = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
-"""What a job's `model` may be."""
+_NAME = re.compile(r"[\w:+][\w.:+-]{0,63}", re.ASCII)
+"""What a job's `model` may be, apart from those that look like options and hidden files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,9 @@ def check_name(name: str) -> str:
         InputError: They may not.
     """
     if not _NAME.fullmatch(name):
-        raise InputError(f"model is {name!r}, must be letters, digits and . : _ + - (at most 64)")
+        raise InputError(
+            f"model is {name!r}, must be letters, digits and . : _ + - (at most 64), the first no . or -"
+        )
     return name
 
 

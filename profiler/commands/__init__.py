@@ -13,6 +13,7 @@ _SUBCOMMANDS = {
     "local": ("profiler.commands.local", "Measure between emulated hosts on this machine."),
     "models": ("profiler.commands.models", "List the models that can be measured."),
     "remove": ("profiler.commands.remove", "Remove a profile."),
+    "run": ("profiler.commands.run", "Measure a program of your own, in one shape after another."),
     "show": ("profiler.commands.show", "Print the table of profiles and draw their figure."),
     "slurm": ("profiler.commands.slurm", "Measure on a Slurm cluster."),
     "ssh": ("profiler.commands.ssh", "Measure on hosts reached over SSH."),

@@ -28,6 +28,7 @@ SLOW = {
     "analysis/studies/test_drl_training.py",
     "analysis/studies/test_forked_training.py",
     "analysis/studies/test_fragments.py",
+    "analysis/studies/test_parallel_plans.py",
     "analysis/studies/test_predictor_validation.py",
     "dally/scheduling/recording/test_replay.py",
     "dally/traces/test_generators.py",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold, State
+from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal import NAME
-from slurm_plugin.controller.managed_job import job_to_data
 from tests.slurm_plugin.worlds import Action, Killed, Site
 
 CALM_S = 1500.0

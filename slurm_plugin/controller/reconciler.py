@@ -1,6 +1,6 @@
 """Keeps managed jobs, state and policy in step with what Slurm shows, and says what must be corrected."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -106,6 +106,7 @@ class Reconciler:
         self.conditions = StartConditions(self.managed_jobs, self.state)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
+        self._reserved: set[str] = set()
         self._last_s = -inf
 
     def seen(self, job_id: str) -> SlurmJob:
@@ -132,7 +133,7 @@ class Reconciler:
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
         reservations = [*reservations]
-        reserved = {each.name for each in reservations}
+        self._reserved = {each.name for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
         self._reader.nodes = nodes
@@ -154,7 +155,7 @@ class Reconciler:
         for job in sorted(new, key=lambda each: arrival(each.submit_s, each.job_id)):
             if (request := self._reader.request(job)) is not None:
                 self._take_on(job, request, now)
-            elif job.state is State.PENDING and job.hold is Hold.NONE and self._waits_for_ours(job, reserved):
+            elif job.state is State.PENDING and self._waits_for_ours(job):
                 self.corrections.append(ReleaseToSlurm(job.job_id, job.min_nodes))
         for job in jobs:
             # It ended to be requeued, but the journal, or slurmctld after a crash, had forgotten why.
@@ -175,13 +176,13 @@ class Reconciler:
         self.corrections += map(Unreserve, idle_reservations(reservations, known, self.pending_starts, now))
         self._last_s = now
 
-    @staticmethod
-    def _waits_for_ours(job: SlurmJob, reserved: Set[str]) -> bool:
-        """Whether a job that is not ours waits for a reservation of ours that is gone, and so for ever.
+    def _waits_for_ours(self, job: SlurmJob) -> bool:
+        """Whether a pending job of Slurm's waits for a reservation of ours that is gone, and so for ever.
 
-        Its user took it from us while it ran, and it came back to the queue when no journal knew it.
+        It was no longer ours to place while it ran, and came back to the queue.
         """
-        return job.reservation.startswith(RESERVATION_PREFIX) and job.reservation not in reserved
+        ours = job.hold is Hold.NONE and job.reservation.startswith(RESERVATION_PREFIX)
+        return ours and job.reservation not in self._reserved
 
     def _in_order(self) -> list[str]:
         """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""
@@ -246,7 +247,8 @@ class Reconciler:
         """A pending job of Slurm's: it must still be released, or somebody holds it and it is ours again."""
         releasing = managed.owed is Owed.RELEASE
         if job.hold is not Hold.USER:
-            if releasing and managed.placed_once and job.required_nodes:
+            pinned = releasing and managed.placed_once and job.required_nodes
+            if pinned or self._waits_for_ours(job):
                 self.corrections.append(release_order(job, managed.request, managed))
             elif releasing and job.hold is Hold.NONE:
                 self.transitions.owe(managed, Owed.NOTHING)

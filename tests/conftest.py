@@ -52,6 +52,7 @@ SLOW = {
     "workloads/forked/test_run.py",
     "workloads/test_emulated.py",
     "workloads/test_preload_client.py",
+    "workloads/test_recorder.py",
     "workloads/test_train.py",
     "workloads/test_training.py",
 }

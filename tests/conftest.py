@@ -45,6 +45,7 @@ SLOW = {
     "simulator/test_scale.py",
     "slurm_plugin/controller/test_crashes.py",
     "slurm_plugin/controller/test_recording.py",
+    "slurm_plugin/controller/test_walks.py",
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
     "workloads/elastic/test_run.py",

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -10,7 +11,10 @@ from tests.profiler.recorded.jobs import entry, write
 def test_a_recorded_job_is_told_in_words_and_as_json(tmp_path: Path) -> None:
     for rank in range(16):
         node = [*range(rank - rank % 8, rank - rank % 8 + 8)]
-        groups = {"1": (node, "mesh_tp"), "2": ([rank % 8, rank % 8 + 8], "mesh_dp")}
+        groups: dict[str, tuple[Sequence[int], str]] = {
+            "1": (node, "mesh_tp"),
+            "2": ([rank % 8, rank % 8 + 8], "mesh_dp"),
+        }
         step = [entry("1", "nccl:all_reduce", [8, 512, 64])] * 4 + [
             entry("2", "nccl:all_reduce", [1_000_000])
         ]

@@ -6,7 +6,7 @@ from math import inf
 from dally.state import JobState
 from dally.words import span
 from slurm_plugin.client.slurm import Reservation, SlurmJob
-from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 from slurm_plugin.controller.time_limits import SPARE_S, can_be_saved
 
 
@@ -24,9 +24,9 @@ def leave_reason(
         reservations: All reservations.
         now: The time, seconds.
     """
-    if managed.interval is None or not can_be_saved(managed, job):
+    if not isinstance(managed.phase, ON_GPUS) or not can_be_saved(managed, job):
         return ""
-    end_s = inf if job.time_limit_s is None else managed.interval.since_s + job.time_limit_s
+    end_s = inf if job.time_limit_s is None else managed.phase.interval.since_s + job.time_limit_s
     needed_s = managed.request.grace_s + SPARE_S
     for each in reservations:
         is_near = each.maintenance and each.start_s - needed_s <= now < each.start_s < end_s

@@ -7,7 +7,7 @@ import pytest
 from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.eligibility import ineligible_reason
-from slurm_plugin.controller.managed_job import NEW, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, ManagedJob
 from slurm_plugin.request import Request
 
 WAITS = "waits for jobs it depends on"
@@ -19,7 +19,7 @@ def ended(job_id: str, how: str, exit_code: int = 0, array_id: str = "") -> Slur
 
 def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobHeldUser") -> str:
     """Why a held job with a dependency may not start."""
-    managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), JobPhase.INELIGIBLE, why, 7.0)
+    managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), IneligiblePhase(7.0, why))
     job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, Hold.USER, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
     return ineligible_reason(managed, job, managed.request, Counter(), 10.0, jobs)

@@ -38,7 +38,7 @@ def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     assert set(site.states().values()) == {"RUNNING"}
     second = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=20.0)
     site.live(90)
-    assert site.managed(second).phase is JobPhase.INELIGIBLE
+    assert site.managed(second).phase.name is JobPhase.INELIGIBLE
     assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 4 asked for"
     assert not site.events("stop", "start_failed")
     site.live(115)
@@ -187,7 +187,7 @@ def test_a_job_longer_than_its_qos_allows_never_starts_says_so_and_stops_nobody(
     site.live(10)
     long = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=1200.0)
     site.live(100)
-    assert site.managed(long).phase is JobPhase.INELIGIBLE
+    assert site.managed(long).phase.name is JobPhase.INELIGIBLE
     assert site.managed(long).reason == "MaxWall of QOS low is 10 min: it asks for 20 min, so it never starts"
     assert not site.events("stop", "start_failed")
     site.slurm.update(long, time_limit_s=300.0)

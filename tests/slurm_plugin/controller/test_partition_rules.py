@@ -52,7 +52,7 @@ def test_a_job_that_its_partition_does_not_take_waits_and_stops_nobody(
     site.slurm.rules = {"gpu": rules}
     asked = site.submit(nodes=2, gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=3600.0)
     site.live(100)
-    assert (site.managed(asked).phase, site.managed(asked).reason) == (JobPhase.INELIGIBLE, why)
+    assert (site.managed(asked).phase.name, site.managed(asked).reason) == (JobPhase.INELIGIBLE, why)
     assert not site.events("stop", "start_failed")
     site.slurm.rules = {}
     site.live(300)
@@ -76,7 +76,7 @@ def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: P
     site = ruled(tmp_path, Partition("gpu", min_nodes=2))
     small, large = (site.submit(nodes=nodes, gpus_per_node=4, run_time_s=10.0) for nodes in (1, 2))
     site.live(60)
-    assert site.managed(small).phase is JobPhase.RELEASED
+    assert site.managed(small).phase.name is JobPhase.RELEASED
     assert "its partition gives 2 or more; Slurm schedules it" in site.managed(small).reason
     (shown,) = (job for job in site.slurm.jobs() if job.job_id == small)
     assert (shown.hold, shown.required_nodes) == (Hold.NONE, ())

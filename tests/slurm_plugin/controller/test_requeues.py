@@ -42,7 +42,7 @@ def test_a_job_that_others_requeue_again_and_again_is_left_out_for_a_while(tmp_p
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     other = site.submit(gpus_per_node=4, run_time_s=900.0)
     site.live(65, requeued(job, 20.0, 40.0, 60.0))
-    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).phase.name is JobPhase.INELIGIBLE
     assert site.managed(job).reason.startswith("requeued 3 times in a row within 10 min of its start")
     site.live(110)
     assert len(starts(site, job)) == 3
@@ -96,7 +96,7 @@ def test_a_release_that_belongs_to_a_requeue_does_not_take_the_job_from_dally(tm
         site.slurm.update(job, excluded=tuple(site.nodes(filler)), required_nodes=())
 
     site.live(30, [(20.0, recover), (26.0, lambda site: site.slurm.release(job))])
-    assert site.managed(job).phase is not JobPhase.RELEASED
+    assert site.managed(job).phase.name is not JobPhase.RELEASED
     site.live(3000)
     assert not site.events("released")
     assert {state for state, _ in site.outcome().values()} == {"COMPLETED"}
@@ -144,13 +144,13 @@ def test_a_requeued_job_that_others_start_at_once_is_still_dallys(tmp_path: Path
         site.slurm.update(job, excluded=("r0m0", "r0m1"))
 
     def start(site: Site) -> None:
-        assert site.managed(job).phase is JobPhase.INELIGIBLE
+        assert site.managed(job).phase.name is JobPhase.INELIGIBLE
         site.slurm.update(job, excluded=("r0m0",))
         site.slurm.release(job)
         assert site.states()[job] == "RUNNING"
 
     site.live(40, [(20.0, requeue), (30.0, start)])
-    assert site.managed(job).phase is JobPhase.RUNNING
+    assert site.managed(job).phase.name is JobPhase.RUNNING
     site.live(3000)
     assert site.outcome() == {job: ("COMPLETED", 1)}
     assert not site.events("released")

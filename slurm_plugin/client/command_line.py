@@ -17,11 +17,11 @@ from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partit
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Cancel,
     Order,
     Partition,
     Reservation,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -78,11 +78,11 @@ class CommandLine:
         """All partitions."""
         return read_partitions(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
         cluster = enforced_for(self.read("scontrol", "show", "config"))
         if not cluster:
-            return ()
+            return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))

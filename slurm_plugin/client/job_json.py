@@ -35,6 +35,10 @@ _TRES = (
     *("cpus_per_tres", "memory_per_tres"),
 )
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
+_COUNTED = re.compile(
+    r"(?:^|,)(cpu|mem|node|gres/gpu(?::[^:(),=]+)?)=([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMGTP]?)(?=,|$)", re.ASCII
+)
+_MEGABYTES = {"": 1, "K": 2.0**-10, "M": 1, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
 _MOST = 2**53
 _SIGNAL_BITS = 0x7F
 
@@ -176,6 +180,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         exit_code=128 + killed_by if killed_by else status >> 8,
         array_id=str(_whole(get("array_job_id")) or ""),
         array_throttle=_whole(get("array_max_tasks")),
+        tres=read_tres(("" if waits else _text(get("tres_alloc_str"))) or _text(get("tres_req_str"))),
     )
 
 
@@ -197,6 +202,12 @@ def _gpus_by_node(nodes: tuple[str, ...], detail: Any) -> dict[str, int]:
 def count_gpus(gres: str) -> int:
     """How many GPUs a list of resources names, like `gpu:h100:8(IDX:0-7),shard:4`."""
     return sum(map(int, _GPUS.findall(gres)))
+
+
+@lru_cache(maxsize=4096)
+def read_tres(text: str) -> Mapping[str, float]:
+    """The resources that Dally counts in a list like `cpu=2,mem=100G,gres/gpu:a100=4`; memory in MB."""
+    return {name: float(count) * _MEGABYTES[unit] for name, count, unit in _COUNTED.findall(text)}
 
 
 def node_names(hostlist: str | None) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
+    AccountingLimits,
     Hold,
     Order,
     Partition,
@@ -32,7 +33,6 @@ from slurm_plugin.client.slurm import (
     ReleaseToSlurm,
     Reservation,
     Reserve,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -113,8 +113,15 @@ class PyslurmSlurm:
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
+        maintenance = self._pyslurm.ReservationFlags.MAINTENANCE
         return tuple(
-            Reservation(record.name, node_names(record.nodes), record.start_time or 0, record.end_time or 0)
+            Reservation(
+                record.name,
+                node_names(record.nodes),
+                record.start_time or 0,
+                record.end_time or 0,
+                maintenance in record.flags,
+            )
             for record in self._load("Reservations")
         )
 
@@ -122,7 +129,7 @@ class PyslurmSlurm:
         """All partitions, by commands: they are asked for rarely."""
         return self._commands.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits, by commands."""
         return self._commands.limits()
 
@@ -285,11 +292,12 @@ def _gpus(gres: Mapping[str, Any]) -> int:
 
 def _node(record: Any, gpus_used: int) -> SlurmNode:
     state = record.state or ""
+    counts = {name: _gpus({name: count}) for name, count in record.configured_gres.items()}
     return SlurmNode(
         name=record.name,
         available=is_available(state),
         state_name=state.lower(),
-        gpus=_gpus(record.configured_gres),
+        gpus=sum(counts.values()),
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
         memory_mb=record.real_memory or 0,
@@ -297,4 +305,5 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         cpus=record.effective_cpus or record.total_cpus or 0,
         cpus_used=record.allocated_cpus or 0,
         memory_used_mb=record.allocated_memory or 0,
+        gres=",".join(f"{name}:{count}" for name, count in counts.items() if count),
     )

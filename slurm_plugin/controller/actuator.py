@@ -22,6 +22,7 @@ from slurm_plugin.client.slurm import (
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
 from slurm_plugin.controller.job_requests import has_exact_nodes
+from slurm_plugin.controller.maintenance import leave_reason
 from slurm_plugin.controller.managed_job import (
     ManagedJob,
     PendingPhase,
@@ -135,12 +136,18 @@ class Actuator:
         asked = {"signal": managed.request.signal, "grace_s": managed.request.grace_s}
         self._log(now, "stop", job=managed.job_id, **asked, reason=decision.reason)
 
-    def checkpoint_before_limits(self, now: float) -> None:
-        """Ask running jobs for their checkpoints whose time limits come before they are done."""
+    def checkpoint_in_time(self, now: float) -> None:
+        """Ask running jobs for their checkpoints where a limit, or a maintenance, comes too early."""
+        reservations = self._reconciler.conditions.reservations
         for managed in list(self._managed_jobs.values()):
-            if isinstance(managed.phase, RunningPhase) and now >= managed.phase.until_s:
-                limit_s = self._reconciler.seen(managed.job_id).time_limit_s or 0.0
-                reason = f"its time limit of {span(limit_s)} ends before it is done; it goes on later"
+            if not isinstance(managed.phase, RunningPhase):
+                continue
+            job, life = self._reconciler.seen(managed.job_id), self._state.jobs[managed.job_id]
+            reason = leave_reason(managed, job, life, reservations, now)
+            if now >= managed.phase.until_s:
+                limit = span(job.time_limit_s or 0.0)
+                reason = f"its time limit of {limit} ends before it is done; it goes on later"
+            if reason:
                 self._request_checkpoint(managed, Preempt(managed.job_id, (), reason), now)
 
     def requeue_due(self, now: float) -> bool:

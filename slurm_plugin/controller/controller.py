@@ -132,7 +132,7 @@ class Controller:
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
-        self._limits = TimeLimits(slurm.partitions, self.scheduler.state)
+        self._limits = TimeLimits(self.reconciler.conditions.longest_s, self.scheduler.state)
         self._plan_checker = PlanChecker(self.reconciler, self._limits)
         self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
         self._actuator = Actuator(
@@ -244,15 +244,15 @@ class Controller:
         now = self._clock()
         self._at("cycle")
         self._read_limits(now)
+        self.reconciler.know_partitions(self._slurm.partitions())
         self._observe(now)
         self._reports.take_reports(now)
         if self._mode.shadow:
             self.reconciler.corrections.clear()
             wakeup_s = self._decide_in_shadow(now)
         else:
-            self._limits.forget()
             self._actuator.apply_corrections(now)
-            self._actuator.checkpoint_before_limits(now)
+            self._actuator.checkpoint_in_time(now)
             if self._actuator.requeue_due(now):
                 self._confirm(StoppingPhase)
             wakeup_s = inf if self._mode.drain else self._act(now)

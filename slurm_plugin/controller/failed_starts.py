@@ -15,7 +15,7 @@ ELSEWHERE = 3
 LONGEST_BACKOFF_S = 3600.0
 
 _LICENSES = "Licenses"
-_CONFIGURED = ("Partition", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
+_CONFIGURED = ("Partition", "Account", "Job's account", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
 _OF_LIMITS = ("QOS", "Assoc", _LICENSES, *_CONFIGURED)
 _HOPELESS = (*_OF_LIMITS, "BadConstraints")
 _OF_NODES = ("BadConstraints", "Nodes", "Priority", "ReqNodeNotAvail", "Resources", LATE)

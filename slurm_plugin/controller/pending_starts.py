@@ -76,8 +76,12 @@ class PendingStarts:
         return waits and (rested or nodes.keys().isdisjoint(managed.left_nodes))
 
     def _stands(self, job_id: str) -> bool:
+        """Whether its job still waits for it, and may use these nodes: some may be excluded by now."""
         managed = self._managed_jobs.get(job_id)
-        return managed is not None and (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate)
+        if managed is None or not (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate):
+            return False
+        nodes = self._topology.named(self._pending[job_id].decision.allocation)
+        return managed.job.machines is None or managed.job.machines >= nodes.keys()
 
     def _is_due(self, start: PendingStart, now: float) -> bool:
         ready = self._stands(start.decision.job_id) and self.may_start(start.decision, now)

@@ -12,6 +12,7 @@ from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
     Order,
+    Partition,
     Rehold,
     ReleaseToSlurm,
     Requeue,
@@ -45,6 +46,7 @@ from slurm_plugin.controller.managed_job import (
 )
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.pending_starts import PendingStarts
+from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
@@ -55,9 +57,6 @@ from slurm_plugin.controller.unavailable_gpus import (
     withhold_unavailable,
 )
 from slurm_plugin.request import Request
-
-_TOO_LONG = "PartitionTimeLimit"
-"""Slurm's reason for a job that asks for more time than its partition allows; it starts nowhere."""
 
 _FORGOTTEN_GAPS = 2
 """For how many restart gaps a run may go on that slurmctld forgot, as it was killed just after the start.
@@ -104,6 +103,7 @@ class Reconciler:
         self._reader = RequestReader(config, self.state.best_level, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
+        self._requeues = ForeignRequeues(config.backoff_s)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._reserved: set[str] = set()
@@ -112,6 +112,10 @@ class Reconciler:
     def seen(self, job_id: str) -> SlurmJob:
         """A job as Slurm last showed it."""
         return self._seen[job_id]
+
+    def know_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Take in the partitions as they are now."""
+        self.conditions.partitions = self._reader.partitions = {each.name: each for each in partitions}
 
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
@@ -163,6 +167,7 @@ class Reconciler:
                 wanted = self._reader.request(job)
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
+        self._requeues.forget_all_but(known)
         self._retry_refused(now)
         self._admit(now)
 
@@ -214,10 +219,6 @@ class Reconciler:
         if isinstance(managed.phase, ON_GPUS):
             self._lost_gpus(managed, job, now, requeued)
         elif isinstance(managed.phase, StartingPhase):
-            if job.reason == _TOO_LONG and job.hold is Hold.NONE:
-                asks = f"asks for more time than partition {job.partition} allows ({_TOO_LONG})"
-                self._release(managed, now, f"{asks}; Slurm schedules it", to_slurm=True)
-                return
             if requeued:
                 self.start_failed(managed, now, job.reason or "Slurm put it back")
             elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
@@ -238,7 +239,7 @@ class Reconciler:
         else:
             if isinstance(managed.phase, IneligiblePhase) and managed.phase.held:
                 self.transitions.end_hold(managed)
-            if managed.owed is Owed.REHOLD:
+            if managed.owed is Owed.REHOLD or self._requeues.explains_release(managed.job_id, now):
                 self.corrections.append(Rehold(managed.job_id))
             else:
                 self._release(managed, now, "somebody released it; Slurm schedules it")
@@ -279,7 +280,12 @@ class Reconciler:
                 self._plan_save(managed, job)
         elif isinstance(phase, ReleasedPhase):
             return
-        elif isinstance(phase, StartingPhase) or managed.owed is Owed.REHOLD or self._shadow:
+        elif (
+            isinstance(phase, StartingPhase)
+            or managed.owed is Owed.REHOLD
+            or self._shadow
+            or self._requeues.explains_release(managed.job_id, now)
+        ):
             self._start(managed, job, now)
         else:
             self._release(managed, now, "somebody released it; it runs where Slurm put it")
@@ -317,12 +323,15 @@ class Reconciler:
     def _lost_gpus(self, managed: ManagedJob, job: SlurmJob, now: float, requeued: bool = True) -> None:
         """A job lost its GPUs and waits again: by us, by an administrator, as a node or slurmctld failed."""
         phase = managed.phase
+        assert isinstance(phase, ON_GPUS), "it ran"
+        run_s = now - phase.interval.since_s
         self._note_left_nodes(managed, now, forgotten=not requeued)
         self.transitions.lose_gpus(managed, now)
         if max(job.restarts, managed.history.preemptions) >= self._config.max_requeues:
             self.transitions.protect(managed)
         if not isinstance(phase, StoppingPhase):
-            reason = "was requeued, and not by Dally: by itself, by hand, or as a machine failed"
+            again = self._requeues.note(managed.job_id, run_s, now)
+            reason = again or "was requeued, and not by Dally: by itself, by hand, or as a machine failed"
             self._log(now, "fail", job=managed.job_id, lost_s=0.0, reason=reason)
         elif phase.purpose is StopPurpose.PREEMPT:
             by = list(phase.preempted_for)
@@ -427,7 +436,10 @@ class Reconciler:
                 request = self._reader.request(job) or managed.request
                 held = job.hold is Hold.ADMIN or (request.held and not managed.user_released)
                 why = ineligible_reason(managed, job, request, slots, now, self._seen)
-                why = why or use.refusal(job, managed.job.least_gpus)
+                paused, paused_s = self._requeues.pause(managed.job_id, now)
+                if paused and not why:
+                    why, until_s = paused, paused_s
+                why = why or self.conditions.refusal(managed, use)
                 if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
                     until_s = now + self._config.backoff_s
             if not why:

@@ -1,24 +1,27 @@
-"""What Slurm would hold against a start beside GPUs: nodes, reservations to come, limits and licences."""
+"""What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from dally.errors import CapacityError
 from dally.jobs.job import Job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
+    AccountingLimits,
     Hold,
+    Partition,
     Reservation,
-    ResourceLimit,
     SlurmJob,
     SlurmNode,
     State,
 )
-from slurm_plugin.controller.job_requests import asked_size
-from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
+from slurm_plugin.controller.job_requests import asked_size, own_limit_s
+from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
+from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.unavailable_gpus import reserved_before
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
@@ -39,6 +42,7 @@ class StartConditions:
 
     Attributes:
         limits: Limits of QOS and associations.
+        partitions: The partitions by name.
         licenses: Free licences by name.
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
@@ -46,7 +50,8 @@ class StartConditions:
 
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
         self._managed_jobs, self._state = managed_jobs, state
-        self.limits: tuple[ResourceLimit, ...] = ()
+        self.limits = AccountingLimits()
+        self.partitions: Mapping[str, Partition] = {}
         self.licenses: Mapping[str, int] = {}
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
@@ -122,6 +127,10 @@ class StartConditions:
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
+        if "," in job.partition:
+            each_in_one = in_one_partition(job)
+            open_to_it = [one.partition for one in each_in_one if not self._partition_refusal(managed, one)]
+            job = replace(job, partition=",".join(open_to_it) or job.partition)
         return self.room.machines(job, asked_size(managed, job), managed.job, room)
 
     def _fits(self, machines: frozenset[str], asked: Job) -> bool:
@@ -132,17 +141,44 @@ class StartConditions:
             return False
         return True
 
-    # Limits and licences.
+    # Partitions, limits and licences.
+
+    def refusal(self, managed: ManagedJob, use: LimitUse) -> str:
+        """Why a waiting job may start in none of its partitions now, whatever is free; empty if it may."""
+        refusals = []
+        for job in in_one_partition(self._jobs[managed.job_id]):
+            why = self._partition_refusal(managed, job)
+            why = why or use.refusal(_as_submitted(managed, job), managed.job.least_gpus)
+            if not why:
+                return ""
+            refusals.append(why)
+        return refusals[0]
+
+    def _partition_refusal(self, managed: ManagedJob, job: SlurmJob) -> str:
+        """Why the one partition that is left of a job's starts none like it."""
+        partition = self.partitions.get(job.partition)
+        if partition is None:
+            return ""
+        nodes, _ = asked_size(managed, job)
+        return partition_refusal(_as_submitted(managed, job), nodes, partition, self.limits)
+
+    def longest_s(self, job: SlurmJob) -> float:
+        """The longest time limit that a job may have, seconds: in each of its partitions."""
+        names = job.partition.split(",")
+        of_partitions = (self.partitions[name].longest_s for name in names if name in self.partitions)
+        use = LimitUse(self.limits, {}, self.partitions)
+        return min(*of_partitions, *map(use.longest_s, in_one_partition(job)), inf)
 
     def limit_use(self) -> LimitUse:
         """What running and starting jobs take of limits and licences, and what Slurm's own are about to."""
-        use = LimitUse(self.limits, self.licenses)
+        use = LimitUse(self.limits, self.licenses, self.partitions)
         for job in self._jobs.values():
             managed = self._managed_jobs.get(job.job_id)
             if managed is not None and isinstance(managed.phase, StartingPhase):
                 use.promise(job, sum(managed.phase.gpus.values()))
             elif job.state in HOLDS_GPUS:
-                use.hold(job, sum(job.gpus.values()))
+                held = job.gpus or (managed.gpus if managed else {})  # coming to its end, it shows none
+                use.hold(job, sum(held.values()))
             elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
                 use.promise(job, 0)  # Slurm has found nothing yet that keeps it
         return use
@@ -160,6 +196,12 @@ class StartConditions:
             and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
+
+
+def _as_submitted(managed: ManagedJob, job: SlurmJob) -> SlurmJob:
+    """A job with the time limit that it asked for, not one that Dally gave it."""
+    limit_s = own_limit_s(managed, job)
+    return job if limit_s == job.time_limit_s else replace(job, time_limit_s=limit_s)
 
 
 def _waits_in_slurm(job: SlurmJob) -> bool:

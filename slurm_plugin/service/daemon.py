@@ -16,10 +16,10 @@ from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Order,
     Partition,
     Reservation,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -33,6 +33,7 @@ from slurm_plugin.service.controller_inputs import (
     load_site,
     managed_gpus,
     stamp_of,
+    with_registered,
 )
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
@@ -100,7 +101,7 @@ class WatchedSlurm:
         """All partitions."""
         return self.slurm.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits of QOS and associations."""
         return self.slurm.limits()
 
@@ -309,13 +310,14 @@ class Daemon:
         """A controller that goes on from the journal."""
         self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
         self._differs_since_s = None
-        topology = cut(site.topology, self._built_for)
-        known = {machine.name: machine.gpus for machine in site.topology.machines}
+        cluster = with_registered(site, self._slurm.shown)
+        topology = cut(cluster, self._built_for)
+        known = {machine.name: machine.gpus for machine in cluster.machines}
         self._tell(
             "cluster",
             nodes=len(topology.machines),
             gpus=topology.gpus,
-            left_out=left_out_line(site.topology),
+            left_out=left_out_line(cluster),
             unknown=sorted(self._built_for.keys() - known),
             differ=sorted(name for name, gpus in self._built_for.items() if known.get(name, gpus) != gpus),
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from dally.jobs.job import Job
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Cancel,
     Hold,
     Order,
@@ -67,7 +68,7 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
-        longest_s: The longest time limit in a partition, by partition; those not named have none.
+        rules: What partitions demand, by name; those not named demand nothing.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
         accounting: The ended jobs that accounting has; None: there is no accounting.
@@ -91,7 +92,7 @@ class FakeSlurm:
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
-        self.longest_s: dict[str, float] = {}
+        self.rules: dict[str, Partition] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
         self.accounting: tuple[Job, ...] | None = ()
@@ -138,7 +139,7 @@ class FakeSlurm:
         """The partitions that the nodes are in."""
         self._answer()
         names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
-        return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
+        return tuple(self.rules.get(name, Partition(name)) for name in names)
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""
@@ -146,12 +147,12 @@ class FakeSlurm:
         used = Counter(job.spec.licenses for job in self._jobs.values() if job.gpus)
         return {name: count - used[name] for name, count in self.total_licenses.items()}
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """What is told of limits; `most_gpus` is enforced, told or not."""
         self._answer()
         if self.told_limits is None:
             raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
-        return self.told_limits
+        return AccountingLimits(self.told_limits)
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """What accounting has."""
@@ -269,6 +270,11 @@ class FakeSlurm:
             job.reset_size()
         job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
+
+    def change_node(self, node: FakeNode) -> None:
+        """A node registers itself, or has other resources from now on."""
+        self._nodes[node.name] = node
+        self._on.setdefault(node.name, {})
 
     def set_node(self, name: str, state: str = "") -> None:
         """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""
@@ -418,8 +424,11 @@ class FakeSlurm:
     def _limit(self, job: FakeJob) -> str:
         """The limit that keeps a job from starting, whatever is free; empty if none does."""
         spec = job.spec
-        if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
+        rules = self.rules.get(spec.partition, Partition(spec.partition))
+        if (job.limit_s or 0.0) > rules.longest_s:
             return "PartitionTimeLimit"
+        if not rules.min_nodes <= job.min_nodes <= rules.max_nodes:
+            return "PartitionNodeLimit"
         if not spec.licenses and spec.qos not in self.most_gpus:
             return ""
         run = [other for other in self._jobs.values() if other.gpus]

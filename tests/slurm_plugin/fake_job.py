@@ -38,6 +38,7 @@ class FakeNode:
             cpus=0 if self.cpus == inf else self.cpus,
             cpus_used=cpus_used,
             memory_used_mb=memory_used_mb,
+            gres=f"gpu:{self.gpu_type}:{self.gpus}" if self.gpu_type else f"gpu:{self.gpus}",
         )
 
 
@@ -221,7 +222,19 @@ class FakeJob:
             exit_code=self.exit_code,
             array_id=self.array_id,
             array_throttle=spec.array_throttle,
+            tres=self._tres(),
         )
+
+    def _tres(self) -> Mapping[str, float]:
+        """What the job asks for, as accounting counts it."""
+        spec = self.spec
+        gpus = spec.gpus or spec.gpus_per_node * self.min_nodes or spec.gpus_per_task * self.tasks
+        tres: dict[str, float] = {
+            "cpu": max(self.tasks, spec.cpus * self.min_nodes),
+            "node": self.min_nodes,
+            "gres/gpu": gpus,
+        }
+        return tres | ({f"gres/gpu:{spec.gpu_type}": gpus} if spec.gpu_type else {})
 
 
 def _tres(gpu_type: str, gpus: int) -> str:

@@ -64,6 +64,7 @@ class ReservationFlags(enum.Flag):
 
     FLEX = enum.auto()
     IGNORE_RUNNING_JOBS = enum.auto()
+    MAINTENANCE = enum.auto()
     NO_JOB_HOLD_AFTER_END = enum.auto()
     OVERLAP = enum.auto()
 
@@ -200,7 +201,7 @@ class Reservation(Bound):
         flags = ReservationFlags
         assert self.start_time > 0
         assert self.duration == 1, "a minute"
-        assert self.flags == ~flags(0), "all of them"
+        assert self.flags == ~flags.MAINTENANCE, "all that make a fence"
         (user,) = self.users
         _do(self.slurm, Reserve(self.name, tuple(self.nodes.split(",")), user))
         if self.stale_errno:
@@ -286,7 +287,7 @@ def _node(node: SlurmNode) -> SimpleNamespace:
     return SimpleNamespace(
         name=node.name,
         state=node.state_name.upper(),
-        configured_gres={"gpu:h100": node.gpus} if node.gpus else {},
+        configured_gres={(node.gres or "gpu:").rpartition(":")[0]: node.gpus} if node.gpus else {},
         partitions=list(node.partitions),
         real_memory=node.memory_mb,
         active_features=sorted(node.features) or None,
@@ -303,5 +304,6 @@ def _reservation(item: SlurmReservation) -> SimpleNamespace:
         nodes=_text(",".join(item.nodes)),
         start_time=_number(int(item.start_s)),
         end_time=_number(int(item.end_s)),
+        flags=ReservationFlags.MAINTENANCE if item.maintenance else ReservationFlags(0),
         users=["alice"],
     )

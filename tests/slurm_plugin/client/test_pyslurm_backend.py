@@ -7,6 +7,7 @@ import pytest
 from dally.jobs.job import Job
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Hold,
     Order,
     Partition,
@@ -16,7 +17,6 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reservation,
     Reserve,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -81,9 +81,9 @@ class Cluster:
         self._answer()
         return ()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         self._answer()
-        return ()
+        return AccountingLimits()
 
     def licenses(self) -> dict[str, int]:
         self._answer()
@@ -246,9 +246,11 @@ def test_a_node_list_that_cannot_be_read_harms_nothing() -> None:
 
 def test_gpus_in_use_are_counted_from_the_jobs_that_hold_them() -> None:
     rig = Rig(RUNNING, replace(RUNNING, job_id="21", gpus={"n1": 1}, state_name="SUSPENDED"), LEFT)
-    rig.cluster.all_nodes = tuple(SlurmNode(name, True, "mixed", 8, 0, ("main",)) for name in ("n1", "n3"))
+    rig.cluster.all_nodes = tuple(
+        SlurmNode(name, True, "mixed", 8, 0, ("main",), gres="gpu:h100:8") for name in ("n1", "n3")
+    )
     n1, n3 = rig.slurm.nodes()
-    assert (n1.gpus, n1.gpus_used, n1.partitions) == (8, 9, ("main",))
+    assert (n1.gpus, n1.gres, n1.gpus_used, n1.partitions) == (8, "gpu:h100:8", 9, ("main",))
     assert n3.gpus_used == 0
 
 
@@ -273,7 +275,7 @@ def test_a_node_is_available_if_nothing_speaks_against_it(state: str, available:
 def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
     rig = Rig()
     rig.cluster.all_reservations = (
-        Reservation("night", ("n1", "n2"), 1.0, 2.0),
+        Reservation("night", ("n1", "n2"), 1.0, 2.0, maintenance=True),
         Reservation("none", (), 0.0, 9.0),
     )
     assert rig.slurm.reservations() == rig.cluster.all_reservations

@@ -1,18 +1,14 @@
 """What keeps a job from starting whatever is free, in the words that its user reads."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.eligibility import ineligible_reason
-from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, ManagedJob
 from slurm_plugin.request import Request
-from tests.slurm_plugin.fake import FakeSlurm
-from tests.slurm_plugin.fake_job import FakeJob
-from tests.slurm_plugin.worlds import Site
 
 WAITS = "waits for jobs it depends on"
 
@@ -69,26 +65,3 @@ def test_what_slurm_itself_says_of_a_dependency_counts(dependency: str, reason: 
 )
 def test_a_dependency_that_may_still_be_satisfied_is_waited_for(dependency: str, other: SlurmJob) -> None:
     assert said(dependency, other) == WAITS
-
-
-class Strict(FakeSlurm):
-    """A Slurm whose partition allows less time than a job asks for."""
-
-    def _try_to_start(self, job: FakeJob) -> str:
-        return "PartitionTimeLimit" if job.spec.time_limit_s == 1e6 else super()._try_to_start(job)
-
-
-def test_a_job_beyond_its_partitions_time_is_slurms_own_and_does_not_bounce(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.slurm_plugin.worlds.FakeSlurm", Strict)
-    site = Site(tmp_path)
-    job = site.submit(gpus_per_node=8, time_limit_s=1e6)
-    other = site.submit(nodes=4, gpus_per_node=8, run_time_s=50.0, time_limit_s=100.0)
-    site.run_to(5000)
-    assert site.managed(job).phase.name is JobPhase.RELEASED
-    assert "PartitionTimeLimit" in site.managed(job).reason
-    assert site.events("start_failed") == []
-    (shown,) = (each for each in site.slurm.jobs() if each.job_id == job)
-    assert (shown.hold, shown.required_nodes, shown.reason) == (Hold.NONE, (), "PartitionTimeLimit")
-    assert site.events("end") == [("end", other)]

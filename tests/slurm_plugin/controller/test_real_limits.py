@@ -12,7 +12,8 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.slurm_plugin.controller.test_real_refusals import events
 
-LIMITS = ("MaxTRESPerUser=gres/gpu=2", "GrpJobs=5")
+LIMITS = ("MaxTRESPerUser=gres/gpu=2", "GrpJobs=5", "MaxWall=30")
+GRACE = ("--checkpoint-grace=300",)
 
 
 @pytest.fixture
@@ -20,28 +21,53 @@ def site(cluster_folder: Path) -> Iterator[RealSite]:
     """Two nodes of two GPUs, and a QOS of which each user may hold two."""
     enforce = ("AccountingStorageEnforce=limits,qos",)
     local_slurm = LocalSlurm(
-        LocalClusterSpec(cluster_folder, 2, 1, 2, partitions=("gpu",), extra_conf=enforce)
+        LocalClusterSpec(cluster_folder, 2, 1, 2, partitions=("gpu", "small"), extra_conf=enforce)
     )
     local_slurm.start()
     add_accounting(local_slurm, {})
     for words in (
         ("add", "qos", "low"),
         ("modify", "qos", "low", "set", *LIMITS),
+        ("add", "qos", "ofsmall"),
+        ("modify", "qos", "ofsmall", "set", "MaxTRESPerJob=cpu=2"),
         ("modify", "user", "root", "set", "qos+=low"),
     ):
         local_slurm.run("sacctmgr", "--immediate", *words)
-    yield RealSite(local_slurm, "srtf")
+    local_slurm.run("scontrol", "update", "PartitionName=small", "QOS=ofsmall", "MaxTime=10", "MaxNodes=1")
+    yield RealSite(local_slurm, "srtf", partitions=("gpu", "small"))
     local_slurm.stop()
 
 
 def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
-    long = site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", "train.sh", "long")
+    long = site.submit("--gres=gpu:2", "--checkpoint-signal=USR1", "-t", "60", *GRACE, "train.sh", "long")
     first = site.submit("--gres=gpu:2", "-t", "1", "--qos=low", "sleep.sh", "15")
     site.until(lambda: site.state(long) == site.state(first) == "RUNNING", "for both to run")
-    assert {limit.name for limit in site.controller.reconciler.conditions.limits} == {
+    assert {limit.name for limit in site.controller.reconciler.conditions.limits.limits} == {
         "MaxTRESPerUser of QOS low",
         "GrpJobs of QOS low",
+        "MaxWall of QOS low",
+        "MaxTRESPerJob of QOS ofsmall",
     }
+    never = {
+        site.submit("--gres=gpu:1", *options, "sleep.sh", "1"): why
+        for options, why in (
+            (("-t", "60", "--qos=low"), "MaxWall of QOS low is 30 min: it asks for 1 h, so it never starts"),
+            (
+                ("-t", "20", "-p", "small"),
+                "MaxTime of partition small is 10 min: it asks for 20 min, so it never starts",
+            ),
+            (
+                ("-t", "1", "-p", "small", "-N", "2"),
+                "MaxNodes of partition small is 1 node: it asks for 2, so it never starts",
+            ),
+            (
+                ("-t", "1", "-p", "small", "-c", "4"),
+                "MaxTRESPerJob of QOS ofsmall is 2 CPUs: it asks for 4, so it never starts",
+            ),
+        )
+    }
+    site.until(lambda: never.keys() <= site.managed_jobs.keys(), "for all to be seen")
+    assert {job: site.managed_jobs[job].reason for job in never} == never
     second = site.submit("--gres=gpu:1", "-t", "1", "--qos=low", "sleep.sh", "1")
     site.until(
         lambda: second in site.managed_jobs and site.managed_jobs[second].phase.name is JobPhase.INELIGIBLE
@@ -51,3 +77,16 @@ def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
     assert [site.state(job) for job in (first, second)] == ["COMPLETED", "COMPLETED"]
     assert site.state(long) == "RUNNING"
     assert events(site, "start_failed", "stop", "released") == []
+
+    (node,) = site.managed_jobs[long].gpus  # and before a maintenance it goes on elsewhere
+    maintenance = (
+        "ReservationName=power",
+        "StartTime=now+240",
+        "Duration=10",
+        "Users=root",
+        "Flags=MAINT,IGNORE_JOBS",
+    )
+    site.local_slurm.run("scontrol", "create", "reservation", f"Nodes={node}", *maintenance)
+    site.until(lambda: events(site, "stop") != [], "for it to be asked for its checkpoint")
+    site.until(lambda: site.state(long) == "RUNNING" and node not in site.managed_jobs[long].gpus, "to move")
+    assert events(site, "start_failed", "stop", "released") == [("stop", long)]

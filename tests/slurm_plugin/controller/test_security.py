@@ -19,6 +19,7 @@ from dally.jobs.job import Job
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Hold,
     LockPartition,
     Order,
@@ -29,7 +30,6 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reservation,
     Reserve,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -116,7 +116,7 @@ class Crowded:
     def partitions(self) -> tuple[Partition, ...]:
         return self.slurm.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         return self.slurm.limits()
 
     def licenses(self) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold, ResourceLimit, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import Hold, Partition, ResourceLimit, SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.controller.journal import read_managed_jobs
 from slurm_plugin.controller.managed_job import ON_GPUS, AnyPhase, JobPhase, PendingPhase, StartingPhase
 from slurm_plugin.controller.transition_table import TRANSITIONS, JobEvent, next_phase
@@ -38,7 +38,7 @@ CALM_S = 8_000.0
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
-LIMIT = ResourceLimit("GrpTRES of QOS low", "low", gpus=8)
+LIMIT = ResourceLimit("GrpTRES of QOS low", 8, qos="low", qos_with_it=frozenset({"low"}))
 
 CRASHES = {"cycle", "observed", "decided", "cycle done"} | {
     f"{order}{when}"
@@ -101,7 +101,7 @@ class Walk:
             lambda: self._set("completing_s", 0.0, 7.0),
             lambda: self._set("breaks_after", 0, 1),
             lambda: self._set("unavailable", False, True),
-            lambda: self._set("longest_s", {}, {"gpu": 300.0}),
+            lambda: self._set("rules", {}, {"gpu": Partition("gpu", 300.0)}),
             lambda: self._set("told_limits", (), (LIMIT,), None),
             lambda: self._set("most_gpus", {}, {"low": 4}),
             self._lose_a_rack,
@@ -272,18 +272,18 @@ class Walk:
         slurm.hold(waits, Hold.USER)
         site.run_to(1000)
 
-        slurm.longest_s, slurm.start_delay_s = {"gpu": 300.0}, 1e6
+        slurm.rules, slurm.start_delay_s = {"gpu": Partition("gpu", 300.0)}, 1e6
         site.submit(time_limit_s=1000.0, **small)
         site.submit(**small)
         site.run_to(1500)
-        slurm.longest_s, slurm.start_delay_s = {}, 0.0
+        slurm.rules, slurm.start_delay_s = {}, 0.0
         self.check()
 
     def calm(self) -> None:
         """Everybody lets go; all jobs end, and nothing is left."""
         slurm = self.site.slurm
         slurm.unavailable, slurm.breaks_after, slurm.start_delay_s, slurm.completing_s = False, None, 0.0, 0.0
-        slurm.refuse, slurm.longest_s, slurm.told_limits, slurm.most_gpus = {}, {}, (), {}
+        slurm.refuse, slurm.rules, slurm.told_limits, slurm.most_gpus = {}, {}, (), {}
         self.site.topology = self._topology
         self._restart()
         for node in NODES:

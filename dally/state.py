@@ -34,6 +34,7 @@ class JobHistory:
     preemptions: int = 0
     more_before_s: float = 0.0
     progress: ReportedProgress | None = None
+    priority: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

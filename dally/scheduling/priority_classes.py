@@ -18,7 +18,7 @@ from dally.words import plural, span
 DEPTH = 100
 """Jobs looked at that wait behind others."""
 
-SOON_S = 0.001
+SOON_S = 1.0
 """When the next class gets its turn, once all of the best one have started."""
 
 

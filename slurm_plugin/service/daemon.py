@@ -18,6 +18,7 @@ from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.slurm import (
     Order,
     Partition,
+    PriorityFactors,
     Reservation,
     ResourceLimit,
     Slurm,
@@ -103,6 +104,10 @@ class WatchedSlurm:
     def limits(self) -> tuple[ResourceLimit, ...]:
         """The limits of QOS and associations."""
         return self.slurm.limits()
+
+    def priority_factors(self) -> PriorityFactors:
+        """What the priorities of jobs are made of."""
+        return self.slurm.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""

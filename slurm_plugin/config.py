@@ -10,6 +10,7 @@ from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.extensions import SLURM_BACKENDS, extension_names
 from dally.jobs.knowledge import Knowledge
+from dally.jobs.priority import DEFAULT_RATIO, check_ratio
 
 VARIABLE = "DALLY_CONFIG"
 DEFAULT_PATH = Path("/etc/dally/dally.toml")
@@ -37,6 +38,7 @@ class Config:
         policy: Policy and knobs, as `dally policies` lists them.
         knowledge: What policies go by of running times: `limits`, `history`, `none`, or `auto` for limits or
             history, whichever told truer so far of the jobs that ended.
+        priority_ratio: Jobs of at least this part of a job's priority in Slurm may overtake it; 0: all may.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
         backend: How Slurm is reached: `command-line`, `pyslurm`, `auto` for pyslurm where it works, or the
@@ -62,6 +64,7 @@ class Config:
     assumed_slowdown: float = 1.25
     policy: str = "srsf-delay"
     knowledge: str = "auto"
+    priority_ratio: float = DEFAULT_RATIO
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"
@@ -92,6 +95,7 @@ class Config:
             if getattr(self, name) not in choices:
                 valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")
+        check_ratio(self.priority_ratio)
         if not 1 <= self.assumed_slowdown <= _MOST_ASSUMED:
             valid = f"1 (none) to {_MOST_ASSUMED}, like 1.25"
             raise InputError(f"assumed_slowdown is {self.assumed_slowdown:g}, must be {valid}")

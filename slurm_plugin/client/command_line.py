@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 
 from dally.errors import InputError
@@ -14,6 +15,14 @@ from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.priority_factors import (
+    QOS_PRIORITY_COLUMNS,
+    SHARE_COLUMNS,
+    read_fair_shares,
+    read_partition_factors,
+    read_qos_factors,
+    read_weights,
+)
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
@@ -21,6 +30,7 @@ from slurm_plugin.client.slurm import (
     Cancel,
     Order,
     Partition,
+    PriorityFactors,
     Reservation,
     Signal,
     SlurmJob,
@@ -86,6 +96,21 @@ class CommandLine:
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+
+    def priority_factors(self) -> PriorityFactors:
+        """The factors of priorities, if Slurm's have any; without accounting all are of one share and QOS."""
+        factors = read_weights(self.read("scontrol", "show", "config"))
+        if factors is None:
+            return PriorityFactors()
+        partitions = read_partition_factors(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
+        shares, qos = {}, {}
+        if factors.weight_fair_share:
+            table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
+            shares = read_fair_shares(self.read("sshare", *table))
+        if factors.weight_qos:
+            show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
+            qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
+        return replace(factors, partitions=partitions, qos=qos, fair_share=shares)
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""

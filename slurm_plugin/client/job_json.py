@@ -113,6 +113,12 @@ def _jobs(record: Record) -> Iterator[SlurmJob]:
         yield replace(job, job_id=f"{array}_{task_id}")
 
 
+def _nice(value: Any) -> int:
+    """A number below 0 comes as what 32 bits without a sign make of it."""
+    nice = _number(value) or 0.0
+    return int(nice if nice < 2**31 else nice - 2**32)
+
+
 def read_tasks(text: str) -> Iterator[int]:
     """The numbers in a list of array tasks, like `1,3-9:2%4`; pieces that are none are left out."""
     for piece in text.partition("%")[0].strip("[]").split(","):
@@ -143,6 +149,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         account=_text(get("account")),
         job_name=_text(get("name")),
         qos=_text(get("qos")),
+        nice=_nice(get("nice")),
         licenses=_text(get("licenses")),
         memory_per_node_mb=_whole(get("memory_per_node")),
         memory_per_cpu_mb=_whole(get("memory_per_cpu")),

@@ -29,6 +29,7 @@ from slurm_plugin.client.slurm import (
     Hold,
     Order,
     Partition,
+    PriorityFactors,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Reservation,
@@ -132,6 +133,10 @@ class PyslurmSlurm:
     def limits(self) -> AccountingLimits:
         """The limits, by commands."""
         return self._commands.limits()
+
+    def priority_factors(self) -> PriorityFactors:
+        """The factors, by commands."""
+        return self._commands.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name, by commands: few jobs ask for any."""

@@ -62,6 +62,7 @@ class SlurmJob:
         account: Account it is charged to; empty if none.
         job_name: What its user calls it; empty if nothing.
         qos: Its QOS; empty if none.
+        nice: What its user or an operator takes off its priority.
         licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
         memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
         memory_per_cpu_mb: Memory it asks for with each CPU; 0 if not so asked.
@@ -111,6 +112,7 @@ class SlurmJob:
     account: str = ""
     job_name: str = ""
     qos: str = ""
+    nice: int = 0
     licenses: str = ""
     memory_per_node_mb: int = 0
     memory_per_cpu_mb: int = 0
@@ -283,6 +285,35 @@ class AccountingLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class PriorityFactors:
+    """Weights and factors of Slurm's priority; without weights all jobs have the same.
+
+    Attributes:
+        weight_age: PriorityWeightAge; the next four likewise.
+        weight_fair_share: Of the fair share of a job's association.
+        weight_job_size: Of the part of the cluster's nodes and CPUs that it asks for.
+        weight_partition: Of its partition.
+        weight_qos: Of its QOS.
+        max_age_s: PriorityMaxAge, seconds: at this age that factor is 1.
+        favors_small: Small jobs have the greater factor of size.
+        partitions: Factors of partitions by name, 0 to 1; so are the next two.
+        qos: Of QOS.
+        fair_share: Of associations, by account and user.
+    """
+
+    weight_age: float = 0.0
+    weight_fair_share: float = 0.0
+    weight_job_size: float = 0.0
+    weight_partition: float = 0.0
+    weight_qos: float = 0.0
+    max_age_s: float = 7 * 86_400.0
+    favors_small: bool = False
+    partitions: Mapping[str, float] = field(default_factory=dict)
+    qos: Mapping[str, float] = field(default_factory=dict)
+    fair_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseOnNodes:
     """Release a held job onto exactly these nodes, at once.
 
@@ -419,6 +450,9 @@ class Slurm(Protocol):
 
     def limits(self) -> AccountingLimits:
         """The limits of QOS and associations; none where Slurm does not enforce them."""
+
+    def priority_factors(self) -> PriorityFactors:
+        """What the priorities of jobs are made of; no weights where Slurm's have no factors."""
 
     def licenses(self) -> Mapping[str, int]:
         """How many of each licence are free, by name."""

@@ -22,6 +22,7 @@ from dally.state import ClusterState
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
+from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
 from slurm_plugin.controller.plan_checker import PlanChecker
@@ -132,6 +133,7 @@ class Controller:
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
+        self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
         self._limits = TimeLimits(self.reconciler.conditions.longest_s, self.scheduler.state)
         self._plan_checker = PlanChecker(self.reconciler, self._limits)
         self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
@@ -161,7 +163,8 @@ class Controller:
             assumed_slowdown=self._config.assumed_slowdown,
             averaging=spec.policy.averaging(spec.knobs),
         )
-        state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
+        known = Known(Knowledge(self._config.knowledge))
+        state = ClusterState(topology, costs, known, self._config.priority_ratio)
         policy = self._policy(spec, state, memory, now)
         beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)
         if self._recording is None:
@@ -245,6 +248,7 @@ class Controller:
         self._at("cycle")
         self._read_limits(now)
         self.reconciler.know_partitions(self._slurm.partitions())
+        self._priorities.refresh(now)
         self._observe(now)
         self._reports.take_reports(now)
         if self._mode.shadow:
@@ -284,6 +288,7 @@ class Controller:
             self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
+        self._priorities.assign(self.reconciler.seen, self._nodes, now)
         self._at("observed")
 
     def _act(self, now: float) -> float:

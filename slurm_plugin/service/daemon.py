@@ -19,6 +19,7 @@ from slurm_plugin.client.slurm import (
     AccountingLimits,
     Order,
     Partition,
+    PriorityFactors,
     Reservation,
     Slurm,
     SlurmJob,
@@ -104,6 +105,10 @@ class WatchedSlurm:
     def limits(self) -> AccountingLimits:
         """The limits of QOS and associations."""
         return self.slurm.limits()
+
+    def priority_factors(self) -> PriorityFactors:
+        """What the priorities of jobs are made of."""
+        return self.slurm.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""

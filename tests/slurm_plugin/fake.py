@@ -20,6 +20,7 @@ from slurm_plugin.client.slurm import (
     Hold,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
@@ -68,6 +69,7 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
+        factors: What priorities are made of; None: that cannot be read.
         rules: What partitions demand, by name; those not named demand nothing.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
@@ -92,6 +94,7 @@ class FakeSlurm:
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
+        self.factors: PriorityFactors | None = PriorityFactors()
         self.rules: dict[str, Partition] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -146,6 +149,13 @@ class FakeSlurm:
         self._answer()
         used = Counter(job.spec.licenses for job in self._jobs.values() if job.gpus)
         return {name: count - used[name] for name, count in self.total_licenses.items()}
+
+    def priority_factors(self) -> PriorityFactors:
+        """What is told of priorities; `factors` is None if they cannot be read."""
+        self._answer()
+        if self.factors is None:
+            raise SlurmUnavailableError("sshare: error: Problem talking to the database")
+        return self.factors
 
     def limits(self) -> AccountingLimits:
         """What is told of limits; `most_gpus` is enforced, told or not."""

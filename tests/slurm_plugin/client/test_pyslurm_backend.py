@@ -11,6 +11,7 @@ from slurm_plugin.client.slurm import (
     Hold,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
@@ -84,6 +85,10 @@ class Cluster:
     def limits(self) -> AccountingLimits:
         self._answer()
         return AccountingLimits()
+
+    def priority_factors(self) -> PriorityFactors:
+        self._answer()
+        return PriorityFactors()
 
     def licenses(self) -> dict[str, int]:
         self._answer()

@@ -67,8 +67,8 @@ class RealSite:
         self.journal = Journal(state)
         topology = load_cluster(str(local_slurm.spec.conf.parent))
         self.prefix = local_slurm.cluster.argv() if local_slurm.network else ()
-        slurm = CommandLine(local_slurm.environment, self.prefix, timeout_s=30.0)
-        self.controller = Controller(slurm, self.config, topology, None, self.journal)
+        self.slurm = CommandLine(local_slurm.environment, self.prefix, timeout_s=30.0)
+        self.controller = Controller(self.slurm, self.config, topology, None, self.journal)
         for name, text in (("sleep.sh", SLEEP), ("train.sh", CHECKPOINTING)):
             (local_slurm.work / name).write_text(text)
 

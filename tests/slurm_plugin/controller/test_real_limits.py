@@ -1,25 +1,37 @@
-"""Limits of QOS on real Slurm with its accounting: a job at one waits, stops nobody, and is never refused."""
+"""QOS on real Slurm with its accounting: a job at a limit waits and stops nobody; priorities are Slurm's."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analysis.studies.accounting_database import add_accounting
+from slurm_plugin.controller.job_priorities import priority_of
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
 from tests.slurm_plugin.controller.test_real_refusals import events
 
-LIMITS = ("MaxTRESPerUser=gres/gpu=2", "GrpJobs=5", "MaxWall=30")
+LIMITS = ("MaxTRESPerUser=gres/gpu=2", "GrpJobs=5", "MaxWall=30", "Priority=40")
 GRACE = ("--checkpoint-grace=300",)
+WEIGHTS = [
+    f"PriorityWeight{factor}={weight}"
+    for factor, weight in (
+        ("Age", 1000),
+        ("Fairshare", 10_000),
+        ("JobSize", 100),
+        ("Partition", 50),
+        ("QOS", 2000),
+    )
+]
 
 
 @pytest.fixture
 def site(cluster_folder: Path) -> Iterator[RealSite]:
-    """Two nodes of two GPUs, and a QOS of which each user may hold two."""
-    enforce = ("AccountingStorageEnforce=limits,qos",)
+    """Two nodes of two GPUs, a QOS of which each user may hold two, and priorities of all factors."""
+    enforce = ("AccountingStorageEnforce=limits,qos", "PriorityType=priority/multifactor", *WEIGHTS)
     local_slurm = LocalSlurm(
         LocalClusterSpec(cluster_folder, 2, 1, 2, partitions=("gpu", "small"), extra_conf=enforce)
     )
@@ -77,6 +89,31 @@ def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
     assert [site.state(job) for job in (first, second)] == ["COMPLETED", "COMPLETED"]
     assert site.state(long) == "RUNNING"
     assert events(site, "start_failed", "stop", "released") == []
+
+    run = site.local_slurm.run
+    plain = (
+        "sbatch",
+        "--parsable",
+        "--exclusive",
+        "--nodes=2",
+        "--time=10",
+        "--nice=30",
+        "--output=/dev/null",
+        "--wrap=true",
+    )
+    waits = [run(*plain).strip(), run(*plain, "--qos=low").strip()]
+
+    def as_slurm_has_it() -> bool:
+        factors, look = site.slurm.priority_factors(), site.controller.reconciler.seen
+        assert factors.fair_share.keys() == {("root", "root")}
+        return all(
+            abs(priority_of(look(job), look(job).submit_s, factors, (2, 32), time.time()) - shown) < 2
+            for job in waits
+            if (shown := float(run("squeue", "-h", "-j", job, "-o", "%Q")))
+        )
+
+    site.until(as_slurm_has_it, "for the priorities that Slurm gives jobs that nobody holds")
+    site.local_slurm.run("scancel", *waits)
 
     (node,) = site.managed_jobs[long].gpus  # and before a maintenance it goes on elsewhere
     maintenance = (

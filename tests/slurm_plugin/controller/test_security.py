@@ -24,6 +24,7 @@ from slurm_plugin.client.slurm import (
     LockPartition,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
@@ -118,6 +119,9 @@ class Crowded:
 
     def limits(self) -> AccountingLimits:
         return self.slurm.limits()
+
+    def priority_factors(self) -> PriorityFactors:
+        return self.slurm.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         return self.slurm.licenses()

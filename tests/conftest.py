@@ -48,6 +48,7 @@ SLOW = {
     "slurm_plugin/controller/test_walks.py",
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
+    "slurm_plugin/test_soak.py",
     "workloads/elastic/test_run.py",
     "workloads/forked/test_run.py",
     "workloads/test_emulated.py",

@@ -13,6 +13,8 @@ _NEVER = "DependencyNeverSatisfied"
 _FAILED = "(failed)"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
 
+_ON_JOB = re.compile(r"(afterany|afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:\([a-z]+\))?", re.ASCII)
+
 
 def ineligible_reason(
     managed: ManagedJob,
@@ -38,7 +40,7 @@ def ineligible_reason(
         return "held by its user"
     if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason
-    if job.dependency:
+    if job.dependency and not satisfied(job.dependency, jobs):
         return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
     # The begin time of a job that was released once is of our making.
     if not managed.placed_once and job.begin_s > max(now, job.submit_s + 1):
@@ -48,6 +50,26 @@ def ineligible_reason(
         if slots[job.array_id] < 0:
             return f"its array runs at most {job.array_throttle} tasks at once"
     return ""
+
+
+def satisfied(dependency: str, jobs: Mapping[str, SlurmJob]) -> bool:
+    """Whether the jobs that a job depends on are seen to have ended as it wants.
+
+    Slurm looks at the dependencies of jobs that somebody holds once in `sched_interval` only, a minute. When
+    such a job is released, it looks at once. Arrays, of which Slurm may have forgotten tasks, are left to it.
+    """
+    parts = re.split("[,?]", dependency)
+    return (any if "?" in dependency else all)(_ended_as_wanted(part, jobs) for part in parts)
+
+
+def _ended_as_wanted(part: str, jobs: Mapping[str, SlurmJob]) -> bool:
+    """Whether a dependency on one job is satisfied for certain."""
+    found = _ON_JOB.fullmatch(part)
+    other = jobs.get(found[2]) if found else None
+    if not found or other is None or other.state is not State.ENDED or asks_for_requeue(other):
+        return False
+    completed = other.state_name == "COMPLETED"
+    return found[1] == "afterany" or completed == (found[1] == "afterok")
 
 
 def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:

@@ -212,6 +212,12 @@ class ManagedJob:
     placed_once: bool = False
 
     @property
+    def held_by_person(self) -> bool:
+        """Its user or an administrator held it at the last look, or its user since before the first one."""
+        by_user = self.request.held and not self.user_released
+        return isinstance(self.phase, IneligiblePhase) and (self.phase.held or by_user)
+
+    @property
     def job_id(self) -> str:
         """The job's number."""
         return self.job.job_id

@@ -237,7 +237,7 @@ class Reconciler:
             if job.hold is Hold.USER and managed.placed_once and (job.required_nodes or job.reservation):
                 self.corrections.append(Rehold(managed.job_id))
         else:
-            if isinstance(managed.phase, IneligiblePhase) and managed.phase.held:
+            if managed.held_by_person:
                 self.transitions.end_hold(managed)
             if managed.owed is Owed.REHOLD or self._requeues.explains_release(managed.job_id, now):
                 self.corrections.append(Rehold(managed.job_id))
@@ -271,6 +271,8 @@ class Reconciler:
 
     def _observe_running(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
         """Slurm shows it running: as before, anew, or against what was meant."""
+        if managed.held_by_person:  # where GPUs are free, Slurm starts it as soon as it is released
+            self.transitions.end_hold(managed)
         phase = managed.phase
         if isinstance(phase, ON_GPUS):
             if _has_restarted(phase, job):

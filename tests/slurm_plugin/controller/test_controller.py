@@ -9,6 +9,8 @@ from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import Clock
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
@@ -152,6 +154,33 @@ def test_a_job_that_somebody_releases_is_slurms(tmp_path: Path) -> None:
     site.slurm.release(job)
     site.run_to(60)
     assert site.managed(job).phase.name is JobPhase.RELEASED
+
+
+def test_a_hold_that_ended_before_the_first_look_at_the_job_makes_it_no_job_of_slurms(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(nodes=4, gpus_per_node=8, run_time_s=30.0)
+    site.run_to(10)
+    held = SubmitSpec(gpus_per_node=8, run_time_s=10.0, comment=encode(Request(held=True)))
+    job = site.slurm.submit(held)
+    site.slurm.release(job)
+    site.run_to(20)
+    assert site.managed(job).phase.name is JobPhase.PENDING
+    site.run_to(60)
+    assert site.states()[job] == "COMPLETED"
+
+
+def test_a_job_that_slurm_starts_as_its_user_releases_it_is_dallys(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    held = SubmitSpec(gpus_per_node=8, run_time_s=100.0, comment=encode(Request(held=True)))
+    job = site.slurm.submit(held)
+    site.run_to(10)
+    assert site.managed(job).reason == "held by its user"
+    site.slurm.release(job)
+    site.run_to(20)
+    assert site.managed(job).phase.name is JobPhase.RUNNING
+    assert site.controller.scheduler.state.free.total() == 24
+    site.run_to(200)
+    assert site.states()[job] == "COMPLETED"
 
 
 def test_a_cancelled_job_leaves_the_queue(tmp_path: Path) -> None:

@@ -59,9 +59,29 @@ def test_what_slurm_itself_says_of_a_dependency_counts(dependency: str, reason: 
         ("afterok:1(unfulfilled)", ended("12", "FAILED", 1)),
         ("afterok:1(unfulfilled)", ended("1", "FAILED", CHECKPOINTED)),
         ("afterok:1(unfulfilled)?afterok:2(unfulfilled)", ended("1", "FAILED", 1)),
-        ("afterany:1(unfulfilled)", ended("1", "FAILED", 1)),
+        ("afterany:1(unfulfilled)", ended("1", "FAILED", CHECKPOINTED)),
+        ("afterok:1(unfulfilled),afterok:2(unfulfilled)", ended("1", "COMPLETED")),
+        ("afterok:1_*(unfulfilled)", ended("1_4", "COMPLETED", array_id="1")),
+        ("after:1+5(unfulfilled)", ended("1", "COMPLETED")),
         ("singleton(unfulfilled)", ended("1", "FAILED", 1)),
     ],
 )
 def test_a_dependency_that_may_still_be_satisfied_is_waited_for(dependency: str, other: SlurmJob) -> None:
     assert said(dependency, other) == WAITS
+
+
+@pytest.mark.parametrize(
+    ("dependency", "others"),
+    [
+        ("afterok:1(unfulfilled)", [ended("1", "COMPLETED")]),
+        ("afterok:1_4(unfulfilled)", [ended("1_4", "COMPLETED", array_id="1")]),
+        ("afternotok:1(unfulfilled)", [ended("1", "CANCELLED")]),
+        ("afterany:1(unfulfilled)", [ended("1", "FAILED", 1)]),
+        ("afterok:1(unfulfilled)?afterok:2(unfulfilled)", [ended("2", "COMPLETED")]),
+        ("afterok:1(unfulfilled),afterany:2", [ended("1", "COMPLETED"), ended("2", "FAILED", 1)]),
+    ],
+)
+def test_a_dependency_counts_as_satisfied_before_slurm_looks_at_it(
+    dependency: str, others: list[SlurmJob]
+) -> None:
+    assert said(dependency, *others) == ""

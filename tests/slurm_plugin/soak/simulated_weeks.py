@@ -39,8 +39,8 @@ PARTITIONS = {
     for machine in TOPOLOGY.machines
 }
 LIMITS = (
-    ResourceLimit("GrpTRES of QOS wide", "wide", gpus=24),
-    ResourceLimit("GrpTRES of QOS short", "short", gpus=16),
+    ResourceLimit("GrpTRES of QOS wide", 24, qos="wide"),
+    ResourceLimit("GrpTRES of QOS short", 16, qos="short"),
 )
 
 
@@ -265,7 +265,7 @@ def simulate(folder: Path, weeks: float, policy: str, seed: int) -> WeeksFinding
         restart_gap_s=3.0,
     )
     site.slurm.total_licenses = {"matlab": 2}
-    site.slurm.most_gpus = {limit.qos: limit.gpus for limit in LIMITS if limit.gpus is not None}
+    site.slurm.most_gpus = {limit.qos: int(limit.most) for limit in LIMITS}
     site.slurm.told_limits = LIMITS
     site.slurm.completing_s = 20.0
     end, start, take_in = site.slurm._end, site.slurm._start, site.slurm.submit

@@ -75,8 +75,8 @@ class ChangedJobs:
         self._looks = 0
         self._agreed: set[bool] = set()
 
-    def look(self) -> tuple[SlurmJob, ...]:
-        """All jobs, array tasks one by one, by submission and number."""
+    def look(self) -> Records:
+        """All jobs."""
         mark = f"Q{secrets.token_hex(6)}"
         lines = read_lines(self._squeue(squeue_format(mark)), mark)
         self._looks += 1
@@ -91,7 +91,7 @@ class ChangedJobs:
                 number: read_details(text, lines[number]) for number, text in zip(due, said, strict=True)
             }
         self._known = {number: self._now_known(number, line, details) for number, line in lines.items()}
-        return in_order(job for known in self._known.values() for job in known.jobs)
+        return {number: known.jobs for number, known in self._known.items()}
 
     def held_by_administrator(self, job_ids: Iterable[str]) -> set[str]:
         """Those of some jobs that an administrator holds, asked where the last look could not tell."""
@@ -198,6 +198,7 @@ def _described(line: Line) -> tuple[str, ...]:
     return line["JobID"], line["SubmitTime"], line["Reason"]
 
 
-def in_order(jobs: Iterable[SlurmJob]) -> tuple[SlurmJob, ...]:
-    """Jobs by submission and number."""
+def in_order(records: Records) -> tuple[SlurmJob, ...]:
+    """All jobs, array tasks one by one, by submission and number."""
+    jobs = (job for jobs in records.values() for job in jobs)
     return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))

@@ -72,6 +72,10 @@ class CommandLine:
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
+        return in_order(self.records())
+
+    def records(self) -> Records:
+        """The same jobs, by the number that Slurm has for them."""
         if self._changed_jobs is not None:
             try:
                 return self._changed_jobs.look()
@@ -79,7 +83,7 @@ class CommandLine:
                 if not reads_no_lines(error):
                     raise
                 self._changed_jobs = None
-        return in_order(job for jobs in self.read_all_jobs().values() for job in jobs)
+        return self.read_all_jobs()
 
     def read_all_jobs(self) -> Records:
         """All jobs by JSON, which takes ten times as long, by the number that Slurm has for them."""

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS
+from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS, in_order
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from tests.slurm_plugin.client.text_slurm import TextSlurm
 
@@ -27,7 +27,11 @@ def running(job: SlurmJob, *nodes: str) -> SlurmJob:
 
 def settled(slurm: TextSlurm) -> Callable[[], tuple[SlurmJob, ...]]:
     """A look at a cluster that has been seen before."""
-    look = slurm.changed_jobs().look
+    changed = slurm.changed_jobs()
+
+    def look() -> tuple[SlurmJob, ...]:
+        return in_order(changed.look())
+
     for _ in range(2):
         assert look() == slurm.jobs()
     slurm.shown, slurm.full = [], 0
@@ -145,7 +149,7 @@ def test_before_a_job_with_a_description_is_released_its_hold_is_looked_up() -> 
     assert changed.held_by_administrator(["11"]) == set()
     assert slurm.full == asked
     assert changed.held_by_administrator(["10", "11"]) == {"10"}
-    assert changed.look() == slurm.jobs()
+    assert in_order(changed.look()) == slurm.jobs()
 
 
 def test_a_description_that_says_no_reason_is_looked_up_once() -> None:
@@ -171,7 +175,7 @@ def test_where_lines_show_something_else_than_json_json_counts() -> None:
 
 def test_no_jobs_is_asked_for_twice() -> None:
     slurm = TextSlurm()
-    assert slurm.changed_jobs().look() == ()
+    assert slurm.changed_jobs().look() == {}
     assert slurm.full == 1
 
 

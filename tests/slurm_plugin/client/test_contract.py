@@ -456,7 +456,7 @@ def compared(job: SlurmJob) -> SlurmJob:
 
 
 def by_json(slurm: CommandLine) -> tuple[SlurmJob, ...]:
-    return in_order(job for jobs in slurm.read_all_jobs().values() for job in jobs)
+    return in_order(slurm.read_all_jobs())
 
 
 def test_no_answer_is_no_empty_cluster(world: World) -> None:

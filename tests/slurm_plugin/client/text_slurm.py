@@ -35,7 +35,7 @@ class TextSlurm:
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs as they are now."""
-        return in_order(job for jobs in self.records.values() for job in jobs)
+        return in_order(self.records)
 
     def put(self, *jobs: SlurmJob) -> None:
         """Show a job, in place of what it was before."""

@@ -19,6 +19,7 @@ from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partit
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
+    Annotate,
     Cancel,
     Order,
     Partition,
@@ -166,9 +167,11 @@ class CommandLine:
                     # `--full` reaches the script and its steps. Without `--state` KILL would cancel a job
                     # that waits.
                     yield from self._scancel(some, "--state=RUNNING", "--full", f"--signal={signal_name}")
+                elif kind is Annotate:
+                    yield from self._annotate([each for each in some if isinstance(each, Annotate)])
                 else:
                     yield from self._control(
-                        [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+                        [steps(order) for order in some if not isinstance(order, Signal | Cancel | Annotate)]
                     )
 
     def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
@@ -189,6 +192,21 @@ class CommandLine:
             why = first_line(output.stderr) or output.returncode
             raise SlurmUnavailableError(f"scontrol ended early: {why}")
         return said
+
+    def _annotate(self, orders: Sequence[Annotate]) -> list[str | None]:
+        """Set the comments, for all jobs with the same one by one command: its words are no line's."""
+        jobs: dict[str, list[str]] = {}
+        for order in orders:
+            jobs.setdefault(order.admin_comment, []).append(order.job_id)
+        refusals: dict[str, str | None] = {}
+        for comment, numbers in jobs.items():
+            about = (f"JobId={','.join(numbers)}", f"AdminComment={comment}")
+            output = self._run("scontrol", "update", *about)
+            said = output.stderr.splitlines()
+            refusals.update({number: _refusal(number, said) for number in numbers})
+            if output.returncode and not any(refusals[number] for number in numbers):
+                refusals.update(dict.fromkeys(numbers, first_line(output.stderr) or "scontrol failed"))
+        return [refusals[order.job_id] for order in orders]
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]

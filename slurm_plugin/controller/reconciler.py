@@ -104,6 +104,10 @@ class Reconciler:
         """A job as Slurm last showed it."""
         return self._seen[job_id]
 
+    def all_seen(self) -> Mapping[str, SlurmJob]:
+        """All jobs as Slurm last showed them, by number."""
+        return self._seen
+
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
         for managed in sorted(managed_jobs.values(), key=_arrival):

@@ -56,8 +56,8 @@ class MeasurementSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementRun:
-    """One run: ranks on hosts, at one tier and shape.
+class PlannedRun:
+    """Where something is to run: ranks on hosts, at one tier and shape.
 
     Attributes:
         name: Names its files: letters, digits and hyphens.
@@ -65,7 +65,6 @@ class MeasurementRun:
         shape: How the ranks are spread.
         hosts: The machines, in rank order: each holds `shape.gpus_per_node` ranks in a row.
         link: The slowest link crossed, where known.
-        spec: What is measured.
     """
 
     name: str
@@ -73,6 +72,12 @@ class MeasurementRun:
     shape: PointShape
     hosts: tuple[str, ...]
     link: PointLink | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRun(PlannedRun):
+    """One run of the ranks that measure; `spec` is what."""
+
     spec: MeasurementSpec
 
 

@@ -28,6 +28,7 @@ SLOW = {
     "analysis/studies/test_drl_training.py",
     "analysis/studies/test_forked_training.py",
     "analysis/studies/test_fragments.py",
+    "analysis/studies/test_parallel_plans.py",
     "analysis/studies/test_predictor_validation.py",
     "dally/scheduling/recording/test_replay.py",
     "dally/traces/test_generators.py",
@@ -79,8 +80,11 @@ ONE_WORKER = {
 }
 """Files whose tests share a fixture that is dear to set up."""
 
-settings.register_profile("dally", deadline=None)
-"""How long an example takes depends on what else the machine does."""
+settings.register_profile("dally", deadline=None, derandomize="CI" in os.environ)
+"""How long an example takes depends on what else the machine does.
+
+Continuous integration judges a change by the same examples each time; all other runs look for new ones.
+"""
 settings.load_profile("dally")
 
 sys.dont_write_bytecode = False

@@ -31,6 +31,7 @@ _SUBCOMMANDS = {
         "Install Dally on Slurm, check it, or remove it.",
     ),
     "status": ("slurm_plugin.service.status_command", "Show how the live controller is."),
+    "step-time": ("dally.commands.step_time", "Predict a training step's time under parallel plans."),
     "sweep": ("simulator.sweep.command", "Run many simulations: seeds, loads, policies, knobs, clusters."),
     "testbed": ("testbed.commands", "Run real jobs on a cluster of your own; compare with the simulator."),
     "top": ("slurm_plugin.service.top_command", "Watch the live controller, its GPUs and jobs."),

@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
 from typing import IO
 
 from dally.hosts.processes import Command, ProcessError
@@ -82,7 +83,10 @@ class LocalProcess:
 
 
 def _lines(pipe: IO[bytes] | None) -> Iterator[bytes]:
-    """What comes out of a pipe, which is closed at its end."""
+    """What comes out of a pipe, which is closed at its end.
+
+    A carriage return ends a line too, so that a progress bar's states come one by one.
+    """
     assert pipe
-    with pipe:
-        yield from pipe
+    with TextIOWrapper(pipe, "latin-1", newline=None) as lines:  # every byte is a character
+        yield from (line.encode("latin-1") for line in lines)

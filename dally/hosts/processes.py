@@ -61,6 +61,15 @@ class Command:
         return " ".join([*variables, shlex.join(self.argv)])
 
 
+@dataclass(frozen=True, slots=True)
+class HeardLine:
+    """A line that a command wrote, to standard output or to standard error."""
+
+    command: Command
+    on_stderr: bool
+    text: str
+
+
 class Running(Protocol):
     """A started command, wherever it runs; each method may be called from a thread of its own."""
 
@@ -103,7 +112,19 @@ def run_together(
         ProcessError: One failed: the message is the error of the one that failed first. Or they took longer
             than the timeout.
     """
-    events: SimpleQueue[str | None] = SimpleQueue()  # lines of output; None says that one more has ended
+
+    def hear(line: HeardLine) -> None:
+        if not line.on_stderr:
+            on_line(line.text)
+
+    run_and_hear(commands, start, hear, timeout_s)
+
+
+def run_and_hear(
+    commands: Sequence[Command], start: Start, hear: Callable[[HeardLine], None], timeout_s: float
+) -> None:
+    """The same as `run_together`; `hear` is called with the lines of standard error, too."""
+    events: SimpleQueue[HeardLine | None] = SimpleQueue()  # None says that one more has ended
     watched: list[_Watched] = []
     try:
         for command in commands:
@@ -116,7 +137,7 @@ def run_together(
             except Empty:
                 break
             if line is not None:
-                on_line(line)
+                hear(line)
             elif not settling and any(one.failed for one in watched):
                 settling, until = True, min(until, monotonic() + _SETTLE_S)
         failed = [one for one in watched if one.failed]
@@ -134,8 +155,8 @@ def run_together(
 class _Watched:
     """A running command, whose output and end become events."""
 
-    def __init__(self, command: Command, running: Running, events: "SimpleQueue[str | None]") -> None:
-        self.name, self._running, self._events = command.name, running, events
+    def __init__(self, command: Command, running: Running, events: "SimpleQueue[HeardLine | None]") -> None:
+        self.name, self._command, self._running, self._events = command.name, command, running, events
         self._own_error: str | None = None
         self._failed_s = float("inf")
         self._status: int | None = None
@@ -177,7 +198,7 @@ class _Watched:
     def _read_stdout(self) -> None:
         for line in self._running.stdout:
             if line.endswith(b"\n"):
-                self._events.put(_text(line))
+                self._events.put(HeardLine(self._command, False, _text(line)))
 
     def _read_stderr(self) -> None:
         for line in self._running.stderr:
@@ -185,6 +206,7 @@ class _Watched:
             if not text:
                 continue
             self.last_lines.append(text)
+            self._events.put(HeardLine(self._command, True, text))
             if not self._own_error and _OWN_ERROR.match(text):
                 self._own_error, self._failed_s = text, monotonic()
 

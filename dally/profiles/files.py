@@ -133,7 +133,7 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
     Args:
         path_or_name: Name of a shipped set, a directory of JSON files, or one such file; a name of a shipped
             set wins over a path, write `./NAME` for the path.
-        allow_mixed: Take profiles from CPUs (gloo, emulated) and GPUs (nccl, imported) together.
+        allow_mixed: Take profiles from CPUs (gloo, emulated) and GPUs (nccl, imported, given) together.
 
     Raises:
         InputError: No such set, an invalid file, two profiles for one model, GPU type and local batch, or a
@@ -141,9 +141,13 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
     """
     name = str(path_or_name)
     files = _profile_files(name)
-    profiles = [parse_profile(text, source) for source, text in files]
+    return _together(name, {source: parse_profile(text, source) for source, text in files}, allow_mixed)
+
+
+def _together(name: str, by_source: Mapping[str, Profile], allow_mixed: bool) -> ProfileSet:
+    """A set of these profiles, by where each is from; raises what `load_profiles` does of them."""
     seen: dict[tuple[str, str, int], str] = {}
-    for profile, (source, _) in zip(profiles, files, strict=True):
+    for source, profile in by_source.items():
         key = model, gpu_type, batch = _sort_key(profile)
         if key in seen:
             with_batch = f" with local batch {batch}" if batch else ""
@@ -151,11 +155,12 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
                 f"{source}: model {model} on GPU type {gpu_type or None}{with_batch} is also in {seen[key]}"
             )
         seen[key] = source
+    profiles = by_source.values()
     modes = sorted({profile.provenance.mode for profile in profiles})
     if not allow_mixed and len({mode.on_cpu for mode in modes}) > 1:
         raise InputError(
-            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl and imported "
-            "ones, or only gloo and emulated ones, or allow the mix"
+            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl, imported "
+            "and given ones, or only gloo and emulated ones, or allow the mix"
         )
     return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
@@ -183,20 +188,96 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     Raises:
         InputError: The folder cannot be made or a file not written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
+    _make_folder(folder)
     written = []
     profiles = list(profiles)
     counts = Counter((profile.model.name, profile.env.gpu_type) for profile in profiles)
     for profile in profiles:
         kind = profile.model.name, profile.env.gpu_type
         batch = f"b{profile.model.local_batch}" if counts[kind] > 1 else None
-        name = _UNSAFE.sub("-", "-".join(part for part in (*kind, batch) if part))
-        written.append(folder / f"{name}.json")
+        written.append(folder / _file_name(*kind, batch))
         write_profile(profile, written[-1])
     return tuple(written)
+
+
+def profile_path(folder: Path, model: str, gpu_type: str | None) -> Path:
+    """The file of a model's only profile on a GPU type."""
+    return folder / _file_name(model, gpu_type)
+
+
+def require_absent(path: Path) -> None:
+    """Raise InputError if there is such a profile."""
+    if path.exists():
+        raise InputError(f"{path} exists; `profile-models remove` takes it away")
+
+
+def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path:
+    """Write a profile beside those that a folder holds, which it makes if need be.
+
+    Args:
+        profile: To be added.
+        folder: Where.
+        replacing: In place of the file of this model and GPU type, if there is one.
+
+    Returns:
+        The file written.
+
+    Raises:
+        InputError: The folder holds one of this model and GPU type, or profiles that do not go together with
+            it, or is wrong or cannot be written.
+    """
+    path = profile_path(folder, profile.model.name, profile.env.gpu_type)
+    if not replacing:
+        require_absent(path)
+    _together(str(folder), {**_profiles_in(folder), str(path): profile}, allow_mixed=False)
+    _make_folder(folder)
+    write_profile(profile, path)
+    return path
+
+
+def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Path:
+    """Delete the profile of a model from a folder; the GPU type is needed where it has several.
+
+    Returns:
+        The file deleted.
+
+    Raises:
+        InputError: There is none, or several; or the folder is wrong or cannot be written.
+    """
+    there = _profiles_in(folder)
+    named = {source: each for source, each in there.items() if each.model.name == model}
+    if not named:
+        known = ", ".join(sorted({each.model.name for each in there.values()})) or "none"
+        raise InputError(f"no profile of model {model} in {folder}; there are {known}")
+    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type)]
+    if len(found) != 1:
+        types = ", ".join(sorted({each.env.gpu_type or "any" for each in named.values()}))
+        on = f" on GPU type {gpu_type}" if gpu_type else ""
+        raise InputError(f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}")
+    path = Path(found[0])
+    try:
+        path.unlink()
+    except OSError as error:
+        raise InputError(f"profile {path} cannot be removed: {error.strerror or error}") from error
+    return path
+
+
+def _profiles_in(folder: Path) -> dict[str, Profile]:
+    """The profiles of a folder by their paths; none if there is no such folder."""
+    paths = sorted(folder.glob("*.json"))
+    return {str(path): parse_profile(read_text(path), str(path)) for path in paths}
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
+
+
+def _file_name(*parts: str | None) -> str:
+    """The name of the file of a profile, by what tells it apart."""
+    return _UNSAFE.sub("-", "-".join(part for part in parts if part)) + ".json"
 
 
 def format_profile(profile: Profile) -> str:

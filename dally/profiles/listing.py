@@ -28,7 +28,7 @@ class ModelEntry:
     Attributes:
         model: What a job's `--model` says.
         gpu_type: None if it holds for any.
-        mode: nccl, gloo, emulated or imported.
+        mode: nccl, gloo, emulated, imported or given.
         local_batch: Samples of one GPU in an iteration; None if unknown.
         measured: When, ISO 8601 in UTC.
         source: Where it comes from.

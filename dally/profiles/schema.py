@@ -18,12 +18,13 @@ TIERS = ("machine", "rack", "network")
 
 
 class ProfileMode(StrEnum):
-    """How the numbers of a profile came about."""
+    """How the numbers of a profile came about; GIVEN: whole steps of the users' own programs."""
 
     NCCL = "nccl"
     GLOO = "gloo"
     EMULATED = "emulated"
     IMPORTED = "imported"
+    GIVEN = "given"
 
     @property
     def on_cpu(self) -> bool:

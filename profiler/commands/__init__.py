@@ -6,11 +6,14 @@ from dally import __version__
 from dally.commands import LazyGroup
 
 _SUBCOMMANDS = {
+    "add": ("profiler.commands.add", "Make a profile from step times that you know."),
     "fit": ("profiler.commands.fit", "Make profiles again from the raw files of a folder."),
     "here": ("profiler.commands.here", "Measure on this machine."),
     "import": ("profiler.commands.import_tables", "Make profiles from published tables."),
     "local": ("profiler.commands.local", "Measure between emulated hosts on this machine."),
     "models": ("profiler.commands.models", "List the models that can be measured."),
+    "remove": ("profiler.commands.remove", "Remove a profile."),
+    "run": ("profiler.commands.run", "Measure a program of your own, in one shape after another."),
     "show": ("profiler.commands.show", "Print the table of profiles and draw their figure."),
     "slurm": ("profiler.commands.slurm", "Measure on a Slurm cluster."),
     "ssh": ("profiler.commands.ssh", "Measure on hosts reached over SSH."),

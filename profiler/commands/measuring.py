@@ -22,7 +22,7 @@ from profiler.launch.rank_commands import Launcher
 from profiler.messages import format_line
 from profiler.spec import MeasurementRun
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 """Exit status after a signal, as shells have it for SIGINT."""
 
 
@@ -44,7 +44,7 @@ def measure_and_show(
     if settings.dry_run:
         _print_commands(runs, launcher, store)
         return
-    with _interruptible(), store.locked():
+    with interruptible(), store.locked():
         tasks = plan_tasks(runs, store, settings.resume)
         facts = {
             "command": sys.argv,
@@ -58,7 +58,7 @@ def measure_and_show(
             problems = measure(tasks, launcher, store, settings.timeout_s)
         except InterruptedRunError as error:
             click.echo(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
-            sys.exit(_INTERRUPTED)
+            sys.exit(INTERRUPTED)
         try:
             show(publish(store), settings.out)
         except InputError:
@@ -84,7 +84,7 @@ def _print_commands(runs: Sequence[MeasurementRun], launcher: Launcher, store: M
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end a measurement as Ctrl-C does, unless they are ignored, as under nohup."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():

@@ -43,10 +43,10 @@ class MeasurementSettings:
         return replace(self.options, backend=self.backend or backend, gpu_type=gpu_type)
 
 
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-def seconds(name: str, variable: str, default: float, what: str) -> _Decorator:
+def seconds(name: str, variable: str, default: float, what: str) -> Decorator:
     """An option of so many seconds."""
     given: dict[str, Any] = {"type": values.positive, "default": f"{default:g}", "show_default": True}
     return click.option(name, variable, metavar="SECONDS", help=what, **given)
@@ -147,6 +147,16 @@ naming_gpus = click.option(
 """The option of places that do not know what Slurm calls their GPUs."""
 
 
+profiles_folder = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="profiles",
+    show_default=True,
+    help="Folder of the profiles.",
+)
+"""The option of commands that add a profile to a folder or take one away."""
+
+
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the shared options; it is called with `settings` and its own options."""
 
@@ -176,14 +186,14 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         chosen = Backend(backend) if backend else None
         command(MeasurementSettings(out, dry_run, resume, timeout_s, chosen, spec), **options)
 
-    return _decorate(with_settings, _OPTIONS)
+    return decorate(with_settings, _OPTIONS)
 
 
 def apart(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of places with several hosts: `shapes` and `background`."""
-    return _decorate(command, _APART)
+    return decorate(command, _APART)
 
 
-def _decorate(command: Callable[..., None], options: tuple[_Decorator, ...]) -> Callable[..., None]:
+def decorate(command: Callable[..., None], options: tuple[Decorator, ...]) -> Callable[..., None]:
     """Apply options so that `--help` lists them in this order."""
     return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)

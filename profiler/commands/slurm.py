@@ -1,18 +1,13 @@
 """`profile-models slurm`: measure on the nodes of a Slurm cluster, by srun."""
 
-import os
-from functools import partial
 from pathlib import Path
 
 import click
 
-from dally.cluster import load_cluster
 from profiler.commands.measuring import measure_and_show
 from profiler.commands.options import MeasurementSettings, apart, measuring, seconds
-from profiler.driver.plan import NoRoomError, RankSpread, only_hosts, plan_runs, spreads_for
-from profiler.driver.slurm_queue import SlurmQueue, only_gpu_type, racks_of
-from profiler.launch.slurm import SlurmClient
-from profiler.launch.slurm_nodes import configuration_folder, read_nodes, slurm_version
+from profiler.driver.plan import NoRoomError, RankSpread, plan_runs, spreads_for
+from profiler.driver.slurm_queue import read_partition
 from workloads.settings import Backend
 
 
@@ -50,22 +45,15 @@ def command(
     Queues for the nodes of one run after the other, idle ones first. Measures all MODELs if none is named;
     `profile-models models` lists them. Python must be at the same path on all nodes.
     """
-    topology = load_cluster(cluster or configuration_folder())
-    gpu_type = only_gpu_type(topology, gpu_type)
-    racks = racks_of(topology, gpu_type)
-    spreads = spreads_for(shapes, racks)
-    reservations = tuple(filter(None, os.environ.get("SLURM_RESERVATION", "").split(",")))  # as for srun
-    read = partial(read_nodes, partition, reservations)
-    nodes = {node.name: node for node in read()}
-    usable = [node.name for node in nodes.values() if node.free_s is not None]
+    there = read_partition(partition, cluster, gpu_type)
+    spreads = spreads_for(shapes, there.racks)
     try:
-        spec = settings.spec(Backend.NCCL, gpu_type)
-        runs = plan_runs(spreads, only_hosts(racks, usable), spec, background)
+        spec = settings.spec(Backend.NCCL, there.gpu_type)
+        runs = plan_runs(spreads, there.usable, spec, background)
     except NoRoomError as error:
         error.hint = (
             "nodes that are drained, down or reserved for others do not count; measure what fits now, with "
             "--shapes; --resume adds the rest"
         )
         raise
-    slurm = SlurmClient(nodes, partition, settings.timeout_s, slurm_version())
-    measure_and_show(runs, SlurmQueue(slurm, racks, read, wait_s), settings)
+    measure_and_show(runs, there.queue(settings.timeout_s, wait_s), settings)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 import click
 
 from dally.errors import InputError
+from dally.profiles.schema import PointShape
 from profiler.driver.plan import RankSpread, parse_shape
 
 _SIZE_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _RATE_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_SPREAD = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,2})")
 _ELEMENT_BYTES = 4
 _SWEEP_STEP = 4
 _MOST = 1e9
@@ -41,6 +43,17 @@ def shapes(text: str) -> tuple[tuple[RankSpread, ...], ...]:
         return tuple(parse_shape(part.strip()) for part in text.split(",")) if text else ()
     except InputError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def step_time(text: str) -> tuple[PointShape | None, float]:
+    """`1.3`, or `2x8=1.3`: seconds, and on how many machines and GPUs of each, if that is said."""
+    spread, equals, seconds = text.rpartition("=")
+    if not equals:
+        return None, positive(text)
+    match = _SPREAD.fullmatch(spread.strip())
+    if not match:
+        raise click.BadParameter(f"{text!r} must be SECONDS or MACHINESxGPUS=SECONDS, such as 2x8=1.3")
+    return PointShape(int(match[1]), int(match[2]), None), positive(seconds)
 
 
 def counts(text: str) -> tuple[int, ...]:

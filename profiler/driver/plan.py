@@ -3,11 +3,13 @@
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dally.errors import DallyError, InputError
 from dally.profiles.schema import TIERS, PointLink, PointShape
-from profiler.spec import MeasurementRun, MeasurementSpec
+from profiler.spec import MeasurementRun, MeasurementSpec, PlannedRun
 
+_Run = TypeVar("_Run", bound=PlannedRun)
 _SHAPE = re.compile(rf"(?:({'|'.join(TIERS)})-)?([1-9]\d{{0,3}})x([1-9]\d{{0,2}})")
 
 
@@ -92,9 +94,33 @@ def spreads_for(
     Raises:
         InputError: A shape fits nowhere.
     """
-    if not shapes:
-        return usual_spreads(racks)
-    found = [SOLO]
+    return tuple(dict.fromkeys((SOLO, *fitting(shapes, racks)))) if shapes else usual_spreads(racks)
+
+
+def same_job_spreads(
+    shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]
+) -> tuple[RankSpread, ...]:
+    """The shapes asked for; if none are, a job of as many ranks as a machine holds on 1, 2 and 4 machines.
+
+    Raises:
+        InputError: A shape fits nowhere.
+    """
+    if shapes:
+        return tuple(dict.fromkeys(fitting(shapes, racks)))
+    ranks = max(2, *(host.ranks for rack in racks for host in rack.hosts))
+    wanted = [RankSpread("machine", 1, ranks)]
+    for hosts in (count for count in (2, 4) if ranks % count == 0):
+        wanted += [RankSpread(tier, hosts, ranks // hosts) for tier in TIERS[1:]]
+    return tuple(spread for spread in wanted if _find(spread, racks))
+
+
+def fitting(shapes: Sequence[tuple[RankSpread, ...]], racks: Sequence[PlannedRack]) -> tuple[RankSpread, ...]:
+    """The shapes asked for, each in every tier in which it fits.
+
+    Raises:
+        InputError: A shape fits nowhere.
+    """
+    found: list[RankSpread] = []
     for shape in shapes:
         fits = [spread for spread in shape if _find(spread, racks)]
         if not fits:
@@ -102,7 +128,23 @@ def spreads_for(
                 f"{' or '.join(spread.name for spread in shape)} fits nowhere; {describe(racks)}"
             )
         found += fits
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
+
+
+def plan_places(spreads: Sequence[RankSpread], racks: Sequence[PlannedRack]) -> tuple[PlannedRun, ...]:
+    """Choose hosts for every spread, in their order.
+
+    Raises:
+        NoRoomError: No free hosts lie as one of the spreads needs them.
+    """
+    runs = []
+    for spread in spreads:
+        used = _find(spread, racks)
+        if not used:
+            raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
+        shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
+        runs.append(PlannedRun(spread.name, spread.tier, shape, _names(used), _crossed(used)))
+    return tuple(runs)
 
 
 def plan_runs(
@@ -120,13 +162,10 @@ def plan_runs(
         NoRoomError: No free hosts lie as one of the spreads needs them.
         InputError: There are to be foreign flows, and no spread has two hosts.
     """
-    quiet = []
-    for spread in spreads:
-        used = _find(spread, racks)
-        if not used:
-            raise NoRoomError(f"no free hosts for {spread.name}; {describe(racks)}")
-        shape = PointShape(spread.hosts, spread.ranks, "blocked", len(used))
-        quiet.append(MeasurementRun(spread.name, spread.tier, shape, _names(used), _crossed(used), spec))
+    quiet = [
+        MeasurementRun(run.name, run.tier, run.shape, run.hosts, run.link, spec)
+        for run in plan_places(spreads, racks)
+    ]
     if not background:
         return tuple(quiet)
     busy = replace(spec, background_flows=background)
@@ -148,7 +187,7 @@ def describe(racks: Sequence[PlannedRack]) -> str:
     )
 
 
-def place(run: MeasurementRun, racks: Sequence[PlannedRack]) -> MeasurementRun | None:
+def place(run: _Run, racks: Sequence[PlannedRack]) -> _Run | None:
     """A planned run on the first of these hosts that lie as it needs them; None if there are none."""
     spread = RankSpread(run.tier, run.shape.nodes, run.shape.gpus_per_node)
     used = _take(spread, racks, run.shape.racks or 1)

@@ -33,14 +33,20 @@ def publish(store: MeasurementStore) -> tuple[Profile, ...]:
     return profiles
 
 
+def print_tables(profiles: Sequence[Profile]) -> Console:
+    """Print the table of profiles; where to, for what is to follow."""
+    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    print_profiles(profiles, console)
+    return console
+
+
 def show(profiles: Sequence[Profile], folder: Path) -> None:
     """Print the table of profiles, and draw their figure into the folder if matplotlib is there.
 
     Raises:
         InputError: The figure cannot be written.
     """
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
-    print_profiles(profiles, console)
+    console = print_tables(profiles)
     try:
         figure = import_optional("profiler.report.figure", "analysis")
     except MissingModuleError as error:

@@ -3,16 +3,23 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dally.hosts.hosts_file import HostsFile, SshHost
 from dally.hosts.processes import Command, Running
 from dally.hosts.ssh import SshHosts
 from profiler.driver.plan import PlannedHost, PlannedRack
 from profiler.launch.rank_commands import Launcher, rank_commands
-from profiler.spec import MeasurementRun
+from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.spec import MeasurementRun, PlannedRun
 
 _PASSED_ON = ("NCCL_", "GLOO_")
 """How variables begin that the hosts get too, as sshd takes none from here."""
+
+
+def _passed_on() -> dict[str, str]:
+    """These variables, as they are set here."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
 
 
 class RemoteHosts(Launcher):
@@ -26,14 +33,38 @@ class RemoteHosts(Launcher):
     def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
         """One for each rank."""
         commands = rank_commands(run, self._hosts[run.hosts[0]].login.address)
-        passed = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
         return tuple(
             replace(
                 command,
                 argv=(self._hosts[command.host].python, *command.argv[1:]),
-                env={**command.env, **passed},
+                env={**command.env, **_passed_on()},
             )
             for command in commands
+        )
+
+    def start(self, command: Command) -> Running:
+        """Start it on its host."""
+        return self._ssh.start(command)
+
+    def shown(self, command: Command) -> str:
+        """The ssh that does the same."""
+        return self._ssh.shown(command)
+
+
+class RemoteProgramPlace(ProgramPlace):
+    """Hosts reached over SSH; the program runs there in the folder of the same path as the current one."""
+
+    def __init__(self, program: UserProgram, file: HostsFile, ssh: SshHosts) -> None:
+        """Take connections, which must be open when something is started."""
+        self._program, self._ssh = program, ssh
+        self._addresses = {host.name: host.login.address for host in file.hosts}
+
+    def commands(self, run: PlannedRun) -> tuple[Command, ...]:
+        """One for each host."""
+        folder = ("env", f"--chdir={Path.cwd()}")
+        return tuple(
+            replace(command, argv=(*folder, *command.argv), env={**command.env, **_passed_on()})
+            for command in self._program.commands(run, self._addresses[run.hosts[0]])
         )
 
     def start(self, command: Command) -> Running:

@@ -1,13 +1,17 @@
 """Gets the nodes of a run from a Slurm that others use too: chosen, queued for, and held while it runs."""
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
+from pathlib import Path
 from time import monotonic
+from typing import Generic, TypeVar
 
-from dally.cluster import DefaultLinks
+from dally.cluster import DefaultLinks, load_cluster
 from dally.cluster.topology import Domain, Topology
 from dally.errors import InputError
 from dally.hostlist import fold
@@ -16,9 +20,19 @@ from dally.profiles.schema import PointLink
 from profiler.driver.plan import NoRoomError, PlannedHost, PlannedRack, only_hosts, place
 from profiler.launch.rank_commands import Launcher
 from profiler.launch.slurm import Allocation, SlurmClient
-from profiler.launch.slurm_nodes import PartitionNode, SlurmError, ask, job_reason
-from profiler.spec import MeasurementRun
+from profiler.launch.slurm_nodes import (
+    PartitionNode,
+    SlurmError,
+    ask,
+    configuration_folder,
+    job_reason,
+    read_nodes,
+    slurm_version,
+)
+from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.spec import MeasurementRun, PlannedRun
 
+_Run = TypeVar("_Run", bound=PlannedRun)
 _ASSUMED = DefaultLinks()
 _FIRST_CHECK_S = 2.0
 _REPEAT_S = 300.0
@@ -91,9 +105,7 @@ class SlurmQueue(Launcher):
         return self.slurm.commands(run)
 
     @contextmanager
-    def hold(
-        self, run: MeasurementRun, say: Callable[[str], None]
-    ) -> Iterator[tuple[MeasurementRun, SlurmClient]]:
+    def hold(self, run: _Run, say: Callable[[str], None]) -> Iterator[tuple[_Run, SlurmClient]]:
         """Wait for nodes and hold them; raises SlurmError, too, where Slurm refuses the job."""
         wait = _Wait(self, run, say)
         try:
@@ -103,9 +115,80 @@ class SlurmQueue(Launcher):
             wait.allocation.stop()
 
 
-def place_soonest(
-    run: MeasurementRun, racks: Sequence[PlannedRack], nodes: Mapping[str, PartitionNode]
-) -> MeasurementRun:
+@dataclass(frozen=True, slots=True)
+class MeasuredPartition:
+    """The nodes of a partition with one type of GPU.
+
+    Attributes:
+        name: None for the default one.
+        gpu_type: The type.
+        racks: All such nodes.
+        nodes: All nodes of the partition as they were at first, by name.
+        read: Reads them as they are now.
+    """
+
+    name: str | None
+    gpu_type: str
+    racks: tuple[PlannedRack, ...]
+    nodes: Mapping[str, PartitionNode]
+    read: Callable[[], Sequence[PartitionNode]]
+
+    @property
+    def usable(self) -> tuple[PlannedRack, ...]:
+        """The racks without nodes that are drained, down or reserved for others."""
+        return only_hosts(self.racks, [node.name for node in self.nodes.values() if node.free_s is not None])
+
+    def queue(self, timeout_s: float, wait_s: float) -> SlurmQueue:
+        """What queues there for runs of at most so many seconds, each for at most as many as told."""
+        slurm = SlurmClient(self.nodes, self.name, timeout_s, slurm_version())
+        return SlurmQueue(slurm, self.racks, self.read, wait_s)
+
+
+def read_partition(name: str | None, cluster: Path | None, gpu_type: str | None) -> MeasuredPartition:
+    """Ask Slurm for a partition, None for the default one; its topology is from the file, or from Slurm's.
+
+    Raises:
+        InputError: There is no such GPU type, several and none is asked for, or a file is wrong.
+        SlurmError: Slurm does not answer, or has no such partition or reservation.
+    """
+    topology = load_cluster(cluster or configuration_folder())
+    gpu_type = only_gpu_type(topology, gpu_type)
+    reservations = tuple(filter(None, os.environ.get("SLURM_RESERVATION", "").split(",")))  # as for srun
+    read = partial(read_nodes, name, reservations)
+    nodes = {node.name: node for node in read()}
+    return MeasuredPartition(name, gpu_type, racks_of(topology, gpu_type), nodes, read)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmProgramPlace(ProgramPlace):
+    """Nodes of a Slurm cluster, one job for each run.
+
+    Attributes:
+        program: The program.
+        queue: What queues for the nodes.
+        client: The cluster; inside `hold`, in the job that holds the nodes.
+    """
+
+    program: UserProgram
+    queue: SlurmQueue
+    client: SlurmClient
+
+    def commands(self, run: PlannedRun) -> tuple[Command, ...]:
+        """An srun for each node, so that each is told its number whatever order Slurm has."""
+        per_node = run.shape.gpus_per_node
+        return tuple(
+            replace(command, argv=self.client.on_node(command.host, per_node, command.argv))
+            for command in self.program.commands(run, self.client.nodes[run.hosts[0]].address)
+        )
+
+    @contextmanager
+    def hold(self, run: PlannedRun, say: Callable[[str], None]) -> Iterator[tuple[PlannedRun, ProgramPlace]]:
+        """Wait for the nodes of a run and hold them."""
+        with self.queue.hold(run, say) as (placed, client):
+            yield placed, replace(self, client=client)
+
+
+def place_soonest(run: _Run, racks: Sequence[PlannedRack], nodes: Mapping[str, PartitionNode]) -> _Run:
     """A run on nodes that are free the soonest, across a link like that between its planned hosts.
 
     Raises:
@@ -119,7 +202,7 @@ def place_soonest(
         {host.name for rack in racks for host in rack.hosts if host.link in links},
     )
 
-    def placed(free_s: float) -> MeasurementRun | None:
+    def placed(free_s: float) -> _Run | None:
         there = {node.name for node in nodes.values() if node.free_s is not None and node.free_s <= free_s}
         return place(run, only_hosts(alike, there))
 
@@ -132,7 +215,7 @@ def place_soonest(
     raise NoRoomError("the nodes that lie as it needs them are drained, down or reserved for others")
 
 
-class _Wait:
+class _Wait(Generic[_Run]):
     """One wait for the nodes of a run, whose job asks for other nodes when these are free sooner.
 
     Attributes:
@@ -140,7 +223,7 @@ class _Wait:
         allocation: The job.
     """
 
-    def __init__(self, queue: SlurmQueue, run: MeasurementRun, say: Callable[[str], None]) -> None:
+    def __init__(self, queue: SlurmQueue, run: _Run, say: Callable[[str], None]) -> None:
         self._queue, self._run, self._say = queue, run, say
         self.placed = place_soonest(run, queue.racks, {node.name: node for node in queue.read()})
         self.allocation = Allocation(queue.slurm.job_options(self.placed))
@@ -199,7 +282,7 @@ class _Wait:
                 self.placed = better
 
 
-def _idle(run: MeasurementRun, nodes: Mapping[str, PartitionNode]) -> int:
+def _idle(run: PlannedRun, nodes: Mapping[str, PartitionNode]) -> int:
     """How many of a run's hosts are idle."""
     return sum(host in nodes and nodes[host].idle for host in run.hosts)
 

@@ -35,14 +35,7 @@ class MeasurementStore:
         Raises:
             StoreError: It cannot be written, or another process writes to it.
         """
-        with _named(self.raw):
-            self.raw.mkdir(parents=True, exist_ok=True)
-            lock = (self.raw / ".lock").open("w")
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise StoreError(f"another profile-models is writing to {self.out}; wait for it") from error
+        with locked_folder(self.raw, self.out):
             yield
 
     def partial(self, name: str) -> Path:
@@ -73,7 +66,7 @@ class MeasurementStore:
             StoreError: It cannot be written, for instance as the disk is full.
         """
         self.write(self.partial(run.name), "".join(f"{format_line(line)}\n" for line in (run, *kept)))
-        with _named(self.raw):
+        with named(self.raw):
             for older in (self.complete(run.name), self.log(run.name)):
                 older.unlink(missing_ok=True)
 
@@ -83,7 +76,7 @@ class MeasurementStore:
         Raises:
             StoreError: It cannot be written.
         """
-        with _named(path):
+        with named(path):
             write_atomically(path, text)
 
     def add(self, name: str, message: Message) -> None:
@@ -93,7 +86,7 @@ class MeasurementStore:
             StoreError: It cannot be written.
         """
         path = self.partial(name)
-        with _named(path), path.open("a", encoding="utf-8") as file:
+        with named(path), path.open("a", encoding="utf-8") as file:
             file.write(f"{format_line(message)}\n")
 
     def finish(self, name: str) -> None:
@@ -102,12 +95,30 @@ class MeasurementStore:
         Raises:
             StoreError: It cannot be renamed.
         """
-        with _named(self.raw):
+        with named(self.raw):
             self.partial(name).replace(self.complete(name))
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def locked_folder(folder: Path, out: Path) -> Iterator[None]:
+    """Make a folder of OUT, and keep other processes from writing to it.
+
+    Raises:
+        StoreError: It cannot be written, or another process writes to it.
+    """
+    with named(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"another profile-models is writing to {out}; wait for it") from error
+        yield
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
     """Turn what the system says against writing into one line that names the file."""
     try:
         yield

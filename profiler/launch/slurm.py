@@ -13,12 +13,15 @@ from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command
 from profiler.launch.rank_commands import Launcher, draw_port, rank_argv
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
-from profiler.spec import RANK_HOSTS, MeasurementRun
+from profiler.spec import RANK_HOSTS, MeasurementRun, PlannedRun
 
 _SEGMENTS_SINCE = (24, 5)
 _JOB = re.compile(r"Pending job allocation (\d+)")
 _OF_SRUN = ("ACCOUNT", "QOS", "RESERVATION", "WCKEY", "CONSTRAINT")
 """What variables SLURM_* say to srun that salloc wants to hear as SALLOC_*."""
+
+_STEP = ("--mem=0", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=1", "--export=ALL")
+"""Of every srun: all cores and memory of the nodes for every task."""
 
 _TELL_AND_HOLD = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'
 """What salloc runs when it has the nodes: it lasts until standard input closes, at the latest with us."""
@@ -51,12 +54,7 @@ class SlurmClient(Launcher):
             f"--ntasks={len(run.hosts) * per_host}",
             f"--ntasks-per-node={per_host}",
             f"--gres=gpu:{per_host}",
-            # All cores and memory of the nodes for every rank.
-            "--mem=0",
-            "--cpu-bind=none",
-            "--mpi=none",
-            "--kill-on-bad-exit=1",
-            "--export=ALL",
+            *_STEP,
         )
         argv = ("srun", *dict.fromkeys((*job, *step)), *rank_argv(run))
         env = {
@@ -66,7 +64,13 @@ class SlurmClient(Launcher):
         }
         return (Command("srun", argv, env),)
 
-    def job_options(self, run: MeasurementRun) -> tuple[str, ...]:
+    def on_node(self, host: str, gpus: int, argv: Sequence[str]) -> tuple[str, ...]:
+        """The srun that runs a command once, with so many GPUs, on one of the nodes that the job holds."""
+        job = () if self.job is None else (f"--jobid={self.job}",)
+        one = (f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", f"--gres=gpu:{gpus}")
+        return ("srun", *job, *one, *_STEP, *argv)
+
+    def job_options(self, run: PlannedRun) -> tuple[str, ...]:
         """The options that get a run's hosts, whole, from Slurm."""
         others = self.others(run.hosts)
         return (

@@ -24,7 +24,7 @@ every_policy = pytest.mark.parametrize("policy", [name for name in policy_names(
 
 
 @dataclass(frozen=True)
-class Cost:
+class MeasuredCost:
     """Function calls of a simulation, and the events that it logged."""
 
     calls: int
@@ -35,7 +35,7 @@ class Cost:
         return self.calls / self.events
 
 
-def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
+def cost(policy: str, topology: Topology, jobs: int, load: float) -> MeasuredCost:
     """The cost of simulating Philly-like jobs at a load."""
     spec = (
         f"philly-like:jobs={jobs},load={load},cluster_gpus={topology.gpus},gpus=1:80/4:10/8:10,max_s=200000"
@@ -47,7 +47,7 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> Cost:
     engine = Engine(scheduler, workload.jobs, EventLog(log))
     profile = cProfile.Profile(subcalls=False)
     profile.runcall(engine.run)
-    return Cost(sum(entry.callcount for entry in profile.getstats()), log.getvalue().count("\n"))
+    return MeasuredCost(sum(entry.callcount for entry in profile.getstats()), log.getvalue().count("\n"))
 
 
 @every_policy

@@ -23,7 +23,7 @@ from simulator.stall_detector import WINDOW
 TOPOLOGY = racks([[4]])
 
 
-class Turns(Policy):
+class EndlessTurns(Policy):
     """Whoever waits takes the GPUs of whoever runs, every so often."""
 
     name = "turns"
@@ -43,7 +43,7 @@ class Turns(Policy):
         return Plan((*stops, Start(name, self.wide, 0, "its turn")), wakeup_s)
 
 
-class Idle(Turns):
+class Idle(EndlessTurns):
     """Asks for ever, and starts nobody."""
 
     name = "idle"
@@ -58,7 +58,7 @@ def run(policy: Policy, outages: list[Outage] | None = None, duration_s: float =
 
 
 def test_turns_shorter_than_the_restart_end_the_run_with_a_line() -> None:
-    outcome = run(Turns(lambda now: 10.0))
+    outcome = run(EndlessTurns(lambda now: 10.0))
     assert not outcome.complete
     assert outcome.note == (
         "nothing gets done since 50000 s: 5,000 decisions with 5,000 preemptions ended no job, and of "
@@ -68,7 +68,7 @@ def test_turns_shorter_than_the_restart_end_the_run_with_a_line() -> None:
 
 
 def test_ever_smaller_steps_end_the_run() -> None:
-    outcome = run(Turns(lambda now: 1e-6))
+    outcome = run(EndlessTurns(lambda now: 1e-6))
     assert not outcome.complete
     assert outcome.moments <= 2 * WINDOW + 1
 
@@ -79,7 +79,7 @@ def test_asking_for_ever_and_starting_nobody_ends_the_run() -> None:
 
 
 def test_turns_a_little_longer_than_the_restart_are_slow_and_end() -> None:
-    outcome = run(Turns(lambda now: 11.0))
+    outcome = run(EndlessTurns(lambda now: 11.0))
     assert outcome.complete
     assert outcome.moments > 2 * WINDOW
 
@@ -87,7 +87,7 @@ def test_turns_a_little_longer_than_the_restart_are_slow_and_end() -> None:
 def test_many_decisions_on_jobs_that_train_are_healthy() -> None:
     state = ClusterState(TOPOLOGY, CostModel(TOPOLOGY))
 
-    class Restless(Turns):
+    class Restless(EndlessTurns):
         def decide(self, state: ClusterState, now: float) -> Plan:
             return super().decide(state, now) if not state.running else Plan(wakeup_s=now + 1)
 
@@ -97,11 +97,11 @@ def test_many_decisions_on_jobs_that_train_are_healthy() -> None:
 
 def test_a_machine_that_is_repaired_late_is_waited_for() -> None:
     repair_s = 100.0 * WINDOW
-    assert run(Turns(lambda now: 30.0), [Outage(0.0, 0, repair_s)], duration_s=20).complete
+    assert run(EndlessTurns(lambda now: 30.0), [Outage(0.0, 0, repair_s)], duration_s=20).complete
 
 
 def test_a_machine_that_stays_down_is_not() -> None:
-    assert "nothing gets done" in run(Turns(lambda now: 30.0), [Outage(0.0, 0, inf)]).note
+    assert "nothing gets done" in run(EndlessTurns(lambda now: 30.0), [Outage(0.0, 0, inf)]).note
 
 
 @pytest.mark.parametrize("policy", ["fifo", "tiresias", "gandiva", "dally", "gavel"])

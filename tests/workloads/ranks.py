@@ -19,7 +19,7 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRank:
     """How one rank ended."""
 
     code: int
@@ -72,16 +72,16 @@ def started(ranks: int, module: str, *arguments: str) -> Iterator[Sequence[subpr
             process.communicate()
 
 
-def finish(processes: Sequence[subprocess.Popen[str]]) -> list[Ended]:
+def finish(processes: Sequence[subprocess.Popen[str]]) -> list[EndedRank]:
     """Wait for all of them."""
     ended = []
     for process in processes:
         output, error = process.communicate(timeout=_PATIENCE_S)
-        ended.append(Ended(process.returncode, output, error))
+        ended.append(EndedRank(process.returncode, output, error))
     return ended
 
 
-def run(ranks: int, module: str, *arguments: str) -> list[Ended]:
+def run(ranks: int, module: str, *arguments: str) -> list[EndedRank]:
     """Start them and wait for all."""
     with started(ranks, module, *arguments) as processes:
         return finish(processes)

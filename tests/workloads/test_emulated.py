@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
 from dally.profiles.imports.realistic import LAYERS
-from tests.workloads.clock import Clock
+from tests.workloads.step_clock import StepClock
 from workloads.group import Group
 from workloads.layers import find_layers
 from workloads.registry import WORKLOADS
@@ -52,7 +52,7 @@ def test_the_operations_are_those_counted_by_hand(name: str) -> None:
 def test_the_sleeps_of_many_layers_sum_up_to_the_time_of_the_passes(
     alone: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
+    clock = StepClock()
     trainer = Trainer(WORKLOADS["resnet50"], Settings(4, emulated_flops=1e12), alone)
     batch = trainer.draw(range(4))
     _, layers = find_layers(WORKLOADS["resnet50"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.workloads.clock import Clock
+from tests.workloads.step_clock import StepClock
 from workloads.group import Group
 from workloads.layers import find_layers
 from workloads.registry import WORKLOADS
@@ -17,16 +17,18 @@ FAST_FLOPS, SLOW_FLOPS = 1e18, 1e3
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> StepClock:
     """The clock of steps and of emulated passes."""
-    clock = Clock()
+    clock = StepClock()
     monkeypatch.setattr("workloads.steps.time", clock)
     monkeypatch.setattr("workloads.emulated.time", clock)
     monkeypatch.setattr("workloads.training.time", clock)
     return clock
 
 
-def lasts_s(clock: Clock, group: Group, rank: int, flops: float, paces_s: tuple[float, ...] | None) -> float:
+def lasts_s(
+    clock: StepClock, group: Group, rank: int, flops: float, paces_s: tuple[float, ...] | None
+) -> float:
     """How long a step of one of two ranks lasts on a pretended GPU of this speed."""
     job = TrainingJob("ncf", 1, Settings(6), Backend.GLOO, emulated_flops=(flops,), pace_s=paces_s)
     steps = Steps(job, group, rank, 2)
@@ -36,19 +38,19 @@ def lasts_s(clock: Clock, group: Group, rank: int, flops: float, paces_s: tuple[
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_step_lasts_as_long_as_the_pace_of_its_rank(clock: Clock, alone: Group, rank: int) -> None:
+def test_a_step_lasts_as_long_as_the_pace_of_its_rank(clock: StepClock, alone: Group, rank: int) -> None:
     took_s = lasts_s(clock, alone, rank, FAST_FLOPS, PACES_S)
     assert took_s == pytest.approx(PACES_S[rank] + clock.late_s)
 
 
-def test_a_step_that_takes_longer_than_its_pace_is_not_held_back(clock: Clock, alone: Group) -> None:
+def test_a_step_that_takes_longer_than_its_pace_is_not_held_back(clock: StepClock, alone: Group) -> None:
     free_s = lasts_s(clock, alone, 0, SLOW_FLOPS, None)
     assert free_s > PACES_S[0]
     assert lasts_s(clock, alone, 0, SLOW_FLOPS, PACES_S) == pytest.approx(free_s)
 
 
 def test_on_real_samples_a_pretended_gpu_computes_and_takes_its_time_for_each(
-    clock: Clock, alone: Group, tmp_path: Path
+    clock: StepClock, alone: Group, tmp_path: Path
 ) -> None:
     """Twice as many samples take twice as long, and the parameters change."""
     images = np.random.default_rng(0).integers(0, 255, (8, 1, 8, 8)).astype(np.uint8)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from torch import distributed
 
 from dally.jobs.job import CHECKPOINTED
-from tests.workloads.ranks import Ended, finish, preloaded, run, started
+from tests.workloads.ranks import EndedRank, finish, preloaded, run, started
 from workloads.group import leave
 from workloads.preload_client import PRELOADED
 from workloads.settings import BatchRule, TrainingJob
@@ -72,7 +72,7 @@ def hears(number: signal.Signals, process: subprocess.Popen[str]) -> bool:
     return bool(int(handled[1], 16) >> (number - 1) & 1)
 
 
-def codes(ended: Sequence[Ended]) -> list[int]:
+def codes(ended: Sequence[EndedRank]) -> list[int]:
     return [rank.code for rank in ended]
 
 

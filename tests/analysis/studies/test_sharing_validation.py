@@ -105,7 +105,7 @@ def test_tables_that_are_none_are_refused(tmp_path: Path, jobs: str, shares: str
         read_kept(folder, read_jobs(folder))
 
 
-class TestPublishedTables:
+class TestPublishedSharing:
     pytestmark = needs_tables
 
     def test_one_traffic_share_per_job_explains_as_much_as_row_and_column_effects(self) -> None:

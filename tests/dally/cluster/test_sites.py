@@ -17,7 +17,7 @@ NVL72 = Link(28.8e12, 1e-6)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCluster:
     """What a site's files give: GPUs of each type, levels, what is left out and why, its islands."""
 
     gpus: Mapping[str, int]
@@ -27,7 +27,7 @@ class Known:
 
 
 KNOWN = {
-    "university": Known(
+    "university": KnownCluster(
         {"a100": 32, "v100": 24, "k80": 4},
         "machine rack network",
         {
@@ -37,24 +37,26 @@ KNOWN = {
             "gdesk": "on no switch",
         },
     ),
-    "cloud_fabrics": Known(
+    "cloud_fabrics": KnownCluster(
         {"h100": 64, "a100": 32}, "machine rack pod network", islands=("pg-a-spine", "pg-b")
     ),
-    "a100_mig": Known(
+    "a100_mig": KnownCluster(
         {"a100": 16, "a100_3g.20gb": 16},
         "machine network",
         {"mixed[1-2]": "GPUs of types a100_1g.5gb, a100_3g.20gb"},
     ),
-    "superpod": Known({"h100": 127 * 8}, "machine rack pod network"),
-    "gb200_blocks": Known({"gb200": 54 * 4}, "machine block network", {"r4t[01-18]": "State=FUTURE"}),
-    "several_topologies": Known(
+    "superpod": KnownCluster({"h100": 127 * 8}, "machine rack pod network"),
+    "gb200_blocks": KnownCluster({"gb200": 54 * 4}, "machine block network", {"r4t[01-18]": "State=FUTURE"}),
+    "several_topologies": KnownCluster(
         {"h200": 128, "gb300": 144, "l40s": 24},
         "machine rack pod network",
         islands=("ib.spine", "nvlink.network", "ethernet.network"),
     ),
-    "dynamic_cloud": Known({"a100": 32}, "machine rack network", {"burst-[001-200]": "not in slurm.conf"}),
-    "no_plugin": Known({"rtx4090": 6, "": 1}, "machine network"),
-    "many_files": Known(
+    "dynamic_cloud": KnownCluster(
+        {"a100": 32}, "machine rack network", {"burst-[001-200]": "not in slurm.conf"}
+    ),
+    "no_plugin": KnownCluster({"rtx4090": 6, "": 1}, "machine network"),
+    "many_files": KnownCluster(
         {"mi250x": 40},
         "machine rack network",
         {
@@ -63,7 +65,7 @@ KNOWN = {
             "g08-[01-02]": "State=FUTURE",
         },
     ),
-    "gh200": Known({"gh200": 64}, "machine rack network"),
+    "gh200": KnownCluster({"gh200": 64}, "machine rack network"),
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.hosts.local_process import LocalProcess
-from dally.hosts.processes import Command, ProcessError, run_together
+from dally.hosts.processes import Command, HeardLine, ProcessError, run_and_hear, run_together
 from tests.dally.hosts.waits import await_gone, await_numbers
 from tests.patience import LONGEST_S
 
@@ -76,6 +76,25 @@ def test_variables_are_set_besides_those_that_are_there(monkeypatch: pytest.Monk
 
 def test_every_complete_line_is_heard_and_a_broken_off_one_is_not() -> None:
     assert heard(python("x", "print('one'); print('two'); print('thr', end='')")) == ["one", "two"]
+
+
+def test_lines_of_standard_error_are_heard_with_the_command_that_wrote_them() -> None:
+    heard: list[HeardLine] = []
+    script = "import sys; print('out'); print('err', file=sys.stderr)"
+    commands = [python(name, script) for name in ("x", "y")]
+    run_and_hear(commands, LocalProcess, heard.append, LONGEST_S)
+    said = sorted((line.command.name, line.on_stderr, line.text) for line in heard)
+    assert said == [
+        (name, error, text) for name in ("x", "y") for error, text in ((False, "out"), (True, "err"))
+    ]
+
+
+def test_a_carriage_return_ends_a_line_as_in_progress_bars() -> None:
+    assert heard(python("x", "import sys; sys.stdout.buffer.write(b'1/2\\r2/2\\r\\n\\xe9 end\\n')")) == [
+        "1/2",
+        "2/2",
+        "\ufffd end",
+    ]
 
 
 def test_output_of_any_size_does_not_block() -> None:

@@ -87,11 +87,11 @@ from dally.policies.base import Policy
 {at_import}
 
 @dataclass(frozen=True)
-class Knobs:
+class RegistryKnobs:
     {knob}
 
 class Mine(Policy):
-    name, summary, source, knobs_type = "mine", "It.", "me", Knobs
+    name, summary, source, knobs_type = "mine", "It.", "me", RegistryKnobs
     {of_class}
 
     def __init__(self, knobs, state):

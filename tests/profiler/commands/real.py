@@ -22,10 +22,12 @@ TIMEOUT_S = 200.0
 _MARK = "DALLY_TEST_MARK"
 
 
-def run(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     argv = [str(PROGRAM), *map(str, arguments)]
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout_s)
 
 
 def start(mark: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:

@@ -13,6 +13,7 @@ from profiler.driver.plan import (
     only_hosts,
     parse_shape,
     plan_runs,
+    same_job_spreads,
     spreads_for,
     usual_spreads,
 )
@@ -172,3 +173,20 @@ def test_every_run_lies_in_its_tier_and_takes_each_host_once(
         assert run.shape.racks == len(used)
         assert (len(run.hosts) == 1) == (run.tier == "machine")
         assert (len(used) > 1) == (run.tier == "network")
+
+
+def test_a_job_of_the_users_has_as_many_ranks_as_a_machine_in_every_shape() -> None:
+    racks = make_racks(4, 2)
+    found = names(same_job_spreads((), racks))
+    assert found == ["machine-1x8", "rack-2x4", "network-2x4", "rack-4x2", "network-4x2"]
+    assert names(same_job_spreads((), make_racks(1, 1, ranks=2))) == ["machine-1x2", "network-2x1"]
+    assert names(same_job_spreads((), make_racks(2, ranks=1))) == ["rack-2x1"]
+    assert names(same_job_spreads((), make_racks(4, ranks=3))) == ["machine-1x3"]
+
+
+def test_shapes_that_a_user_asks_for_are_run_and_no_others() -> None:
+    assert names(same_job_spreads(wanted("2x1", "1x2"), make_racks(2, 2))) == [
+        "rack-2x1",
+        "network-2x1",
+        "machine-1x2",
+    ]

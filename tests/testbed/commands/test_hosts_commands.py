@@ -97,7 +97,7 @@ def test_in_a_reservation_only_slurms_own_scheduler_can_run() -> None:
         check_reservation(existing("ours"), [parse_policy("slurm"), parse_policy("fifo")])
 
 
-class Partition(FakeCluster):
+class NamedPartition(FakeCluster):
     """A cluster of which only some nodes are in the partition."""
 
     def ask(self, *argv: str, stdin: str = "", timeout_s: float = 1.0) -> str:
@@ -108,4 +108,4 @@ class Partition(FakeCluster):
 
 def test_machines_that_are_not_in_the_partition_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="r2h1, r2h2 of the cluster not in partition gpu; give --cluster"):
-        check_nodes(existing(), Partition(tmp_path), topology())
+        check_nodes(existing(), NamedPartition(tmp_path), topology())

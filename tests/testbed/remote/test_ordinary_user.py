@@ -50,7 +50,7 @@ pytestmark = pytest.mark.slurm
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class SeenLogin:
     """Somebody's account on a host: its home, and the hosts file with which to log in."""
 
     home: Path
@@ -63,7 +63,7 @@ class Login:
 
 
 @pytest.fixture
-def login() -> Iterator[Login]:
+def login() -> Iterator[SeenLogin]:
     """An ordinary user of this machine who may log in by SSH; both go with the test."""
     with TemporaryDirectory(prefix="dally-", dir="/tmp") as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def login() -> Iterator[Login]:
                 lines = [line for line in daemon.table.splitlines() if not line.startswith("user = ")]
                 text = "\n".join(['known_hosts = "known"', *lines, account])
                 (folder / "hosts.toml").write_text(text)
-                yield Login(home, folder / "hosts.toml")
+                yield SeenLogin(home, folder / "hosts.toml")
         finally:
             await_true(lambda: not remove_user(), f"{USER} to be gone")
 
@@ -119,7 +119,7 @@ def started(spec: LocalClusterSpec) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture
-def roots_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def roots_slurm(cluster_folder: Path, login: SeenLogin) -> Iterator[LocalSlurm]:
     """A Slurm of root's, with a partition that the user may not use."""
     yield from started(
         LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, extra_conf=(CLOSED, ENFORCED))
@@ -127,14 +127,14 @@ def roots_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture
-def dallys_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def dallys_slurm(cluster_folder: Path, login: SeenLogin) -> Iterator[LocalSlurm]:
     """A Slurm whose partition `gpu` is scheduled by the site's own Dally."""
     files = {"job_submit.lua": own_file("job_submit.lua"), "dally_site.lua": site_lua(["gpu"], [])}
     yield from started(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, lua_files=files))
 
 
 @pytest.fixture
-def alices_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
+def alices_slurm(cluster_folder: Path, login: SeenLogin) -> Iterator[LocalSlurm]:
     """A Slurm whose SlurmUser is the user, who so may do all."""
     work = cluster_folder / "work"
     files = ("StateSaveLocation", "SlurmctldLogFile", "SlurmctldPidFile", "JobCompLoc")
@@ -142,18 +142,20 @@ def alices_slurm(cluster_folder: Path, login: Login) -> Iterator[LocalSlurm]:
     yield from started(LocalClusterSpec(cluster_folder, nodes=2, racks=2, gpus=2, extra_conf=conf))
 
 
-def place(login: Login, local_slurm: LocalSlurm, partition: str) -> tuple[str | Path, ...]:
+def place(login: SeenLogin, local_slurm: LocalSlurm, partition: str) -> tuple[str | Path, ...]:
     folder = login.hosts_toml.parent
     there = ("--hosts", login.hosts_toml, "--partition", partition, "--work", login.home)
     return (*there, "--slurm-conf", local_slurm.spec.conf, "--logs", folder / "logs")
 
 
-def connected(login: Login) -> Hosts:
+def connected(login: SeenLogin) -> Hosts:
     """Connections to the host, as the user, inside `with`."""
     return Hosts(read_hosts_file(login.hosts_toml), CommandLog(login.hosts_toml.parent / "logs"))
 
 
-def run(login: Login, local_slurm: LocalSlurm, partition: str = "gpu") -> subprocess.CompletedProcess[str]:
+def run(
+    login: SeenLogin, local_slurm: LocalSlurm, partition: str = "gpu"
+) -> subprocess.CompletedProcess[str]:
     """Run a workload under fifo on the user's account."""
     folder = login.hosts_toml.parent
     (folder / "trace.csv").write_text(ONE_JOB)
@@ -164,7 +166,7 @@ def run(login: Login, local_slurm: LocalSlurm, partition: str = "gpu") -> subpro
 
 
 def test_an_ordinary_user_runs_a_workload_and_nothing_else_changes(
-    login: Login, roots_slurm: LocalSlurm
+    login: SeenLogin, roots_slurm: LocalSlurm
 ) -> None:
     local_slurm = roots_slurm
     local_slurm.run("sbatch", "--hold", "--output=/dev/null", "--wrap=true")
@@ -180,7 +182,7 @@ def test_an_ordinary_user_runs_a_workload_and_nothing_else_changes(
     assert owners == {USER}
 
 
-def test_what_the_user_may_not_do_is_said_beforehand(login: Login, roots_slurm: LocalSlurm) -> None:
+def test_what_the_user_may_not_do_is_said_beforehand(login: SeenLogin, roots_slurm: LocalSlurm) -> None:
     done = run(login, roots_slurm, "closed")
     assert (done.returncode, done.stderr.count("\n"), login.out.exists()) == (1, 1, False)
     assert f"{USER} may not run jobs in partition closed: User's group not permitted" in done.stderr
@@ -196,7 +198,9 @@ def test_what_the_user_may_not_do_is_said_beforehand(login: Login, roots_slurm: 
     assert "without slurmdbd there are no operators" in rows["rights"]["advice"]
 
 
-def test_beside_the_sites_own_dally_only_slurm_itself_can_run(login: Login, dallys_slurm: LocalSlurm) -> None:
+def test_beside_the_sites_own_dally_only_slurm_itself_can_run(
+    login: SeenLogin, dallys_slurm: LocalSlurm
+) -> None:
     with connected(login) as hosts:
         for partition, problems in (("gpu", {"jobs", "others"}), ("other", {"others"})):
             slurm = find_slurm(hosts, partition, login.home, conf=dallys_slurm.spec.conf)
@@ -205,7 +209,7 @@ def test_beside_the_sites_own_dally_only_slurm_itself_can_run(login: Login, dall
 
 
 def test_with_the_rights_granted_dally_keeps_its_nodes_from_others(
-    login: Login, alices_slurm: LocalSlurm
+    login: SeenLogin, alices_slurm: LocalSlurm
 ) -> None:
     done = run(login, alices_slurm)
     assert (done.returncode, "note: " in done.stderr) == (0, False), done.stderr
@@ -214,7 +218,7 @@ def test_with_the_rights_granted_dally_keeps_its_nodes_from_others(
 
 
 def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
-    login: Login, roots_slurm: LocalSlurm
+    login: SeenLogin, roots_slurm: LocalSlurm
 ) -> None:
     account = pwd.getpwnam(USER)
     prefix = ("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
@@ -240,7 +244,7 @@ def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
     roots_slurm.run("scancel", number, user=USER)
 
 
-def test_a_slurm_conf_that_the_user_cannot_read_is_named(login: Login) -> None:
+def test_a_slurm_conf_that_the_user_cannot_read_is_named(login: SeenLogin) -> None:
     with (
         connected(login) as hosts,
         pytest.raises(ClusterError, match=f"^{USER} cannot read /etc/shadow on n1; have the administrator"),

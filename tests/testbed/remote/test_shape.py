@@ -24,7 +24,7 @@ OWN_RUN = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && mkdir 
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ShapedSite:
     """Two hosts with a network card each: r1h1 has a limit from before, r2h1 has none."""
 
     network: LocalNetwork
@@ -69,7 +69,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShapedSite]:
     """The site, once for all tests."""
     folder = tmp_path_factory.mktemp("site")
     with LocalNetwork(SPEC) as network, ExitStack() as stack:
@@ -79,17 +79,17 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             )
             for host in network.spec.hosts
         )
-        yield Site(network, daemons, write_hosts(folder, daemons))
+        yield ShapedSite(network, daemons, write_hosts(folder, daemons))
 
 
 @pytest.fixture
-def site(started: Site) -> Iterator[Site]:
+def site(started: ShapedSite) -> Iterator[ShapedSite]:
     """The site, restored after the test."""
     yield started
     started.done("--restore")
 
 
-def test_hosts_are_shaped_through_the_connection_and_restored_exactly(site: Site) -> None:
+def test_hosts_are_shaped_through_the_connection_and_restored_exactly(site: ShapedSite) -> None:
     before = {host: site.qdiscs(host) for host in site.network.spec.hosts}
     assert site.done("--rate=50Mb", "--yes") == [
         "r1h1: eth0 sends at most 50 Mb/s; before: tbf at 400 Mb/s",
@@ -108,7 +108,7 @@ def test_hosts_are_shaped_through_the_connection_and_restored_exactly(site: Site
     assert {host: site.qdiscs(host) for host in site.network.spec.hosts} == before
 
 
-def test_shaping_twice_keeps_the_first_record_and_restoring_twice_is_harmless(site: Site) -> None:
+def test_shaping_twice_keeps_the_first_record_and_restoring_twice_is_harmless(site: ShapedSite) -> None:
     before = site.qdiscs("r1h1")
     site.done("--rate=50Mb", "--yes", "--only=r1h1")
     assert site.done("--rate=20Mb", "--yes", "--only=r1h1") == [
@@ -120,13 +120,13 @@ def test_shaping_twice_keeps_the_first_record_and_restoring_twice_is_harmless(si
     assert site.done("--restore") == ["r1h1: nothing to restore", "r2h1: nothing to restore"]
 
 
-def test_without_yes_nothing_that_carries_the_connection_is_touched(site: Site) -> None:
+def test_without_yes_nothing_that_carries_the_connection_is_touched(site: ShapedSite) -> None:
     said = site.refused("--rate=50Mb")
     assert "eth0 of r1h1, eth0 of r2h1 also carry this SSH connection; nothing was changed" in said
     assert [site.qdiscs(host)[0].get("handle") != "da11:" for host in site.network.spec.hosts] == [True, True]
 
 
-def test_an_interface_that_does_not_carry_the_connection_is_shaped_without_asking(site: Site) -> None:
+def test_an_interface_that_does_not_carry_the_connection_is_shaped_without_asking(site: ShapedSite) -> None:
     site.inside("r2h1", "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth2")
     site.inside("r2h1", "ip", "link", "set", "eth1", "up")
     try:
@@ -138,7 +138,7 @@ def test_an_interface_that_does_not_carry_the_connection_is_shaped_without_askin
         site.inside("r2h1", "ip", "link", "del", "eth1")
 
 
-def test_if_one_host_cannot_be_restored_exactly_none_is_touched(site: Site) -> None:
+def test_if_one_host_cannot_be_restored_exactly_none_is_touched(site: ShapedSite) -> None:
     site.inside("r2h1", "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb")
     before = {host: site.qdiscs(host) for host in site.network.spec.hosts}
     try:
@@ -149,7 +149,7 @@ def test_if_one_host_cannot_be_restored_exactly_none_is_touched(site: Site) -> N
     assert site.qdiscs("r1h1") == before["r1h1"]
 
 
-def test_what_somebody_else_has_set_since_is_left_alone(site: Site) -> None:
+def test_what_somebody_else_has_set_since_is_left_alone(site: ShapedSite) -> None:
     site.done("--rate=50Mb", "--yes", "--only=r2h1")
     site.inside(
         "r2h1", "tc", "qdisc", "replace", "dev", "eth0", "root", "handle", "7:", "pfifo", "limit", "9"
@@ -159,14 +159,14 @@ def test_what_somebody_else_has_set_since_is_left_alone(site: Site) -> None:
     assert site.done("--restore", "--only=r2h1") == ["r2h1: eth0 has noqueue as before"]
 
 
-def test_the_record_is_for_root_alone(site: Site) -> None:
+def test_the_record_is_for_root_alone(site: ShapedSite) -> None:
     site.done("--rate=50Mb", "--yes", "--only=r2h1")
     log = (site.hosts_toml.parent / "logs" / "r2h1.log").read_text()
     assert f"{RECORDS}/eth0.json 600 ln" in log
     assert f"mkdir -p -m 700 {RECORDS}" in log
 
 
-def test_wrong_options_are_refused(site: Site) -> None:
+def test_wrong_options_are_refused(site: ShapedSite) -> None:
     assert "--only names 'r9h9'; valid: r1h1, r2h1" in site.refused("--restore", "--only=r9h9")
     assert "must be 1e6 to 1e12" in site.refused("--rate=10kb")
     assert site.command().returncode == 2

@@ -10,7 +10,7 @@ from tests.testbed.running.fakes import FakeCluster, running_job, shown_job
 RUN = "demo-fifo-1"
 
 
-class Clock:
+class PollClock:
     now_s = 1000.0
 
     def __call__(self) -> float:
@@ -22,7 +22,7 @@ def cluster(tmp_path: Path) -> FakeCluster:
     return FakeCluster(tmp_path)
 
 
-def observer(cluster: FakeCluster, clock: Clock) -> Observer:
+def observer(cluster: FakeCluster, clock: PollClock) -> Observer:
     return Observer(cluster, RUN, ["a", "b"], cluster.folder / "observed.jsonl", clock)
 
 
@@ -33,7 +33,7 @@ def names(cluster: FakeCluster) -> list[tuple[str, str]]:
 
 
 def test_only_changes_are_written_down(cluster: FakeCluster) -> None:
-    eye = observer(cluster, Clock())
+    eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
     eye.poll()
     eye.poll()
@@ -44,7 +44,7 @@ def test_only_changes_are_written_down(cluster: FakeCluster) -> None:
 
 
 def test_jobs_of_others_are_not_seen(cluster: FakeCluster) -> None:
-    eye = observer(cluster, Clock())
+    eye = observer(cluster, PollClock())
     comments = (
         "",
         f"testbed:{RUN}x:1",
@@ -59,7 +59,7 @@ def test_jobs_of_others_are_not_seen(cluster: FakeCluster) -> None:
 
 
 def test_a_job_that_dally_sbatch_submitted_is_known_too(cluster: FakeCluster) -> None:
-    eye = observer(cluster, Clock())
+    eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, f"dally:model=x&tag=1 {job_comment(RUN, 0)}")
     eye.poll()
     assert names(cluster) == [("a", "PENDING")]
@@ -67,13 +67,13 @@ def test_a_job_that_dally_sbatch_submitted_is_known_too(cluster: FakeCluster) ->
 
 def test_another_observer_goes_on_where_the_first_was(cluster: FakeCluster) -> None:
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
-    observer(cluster, Clock()).poll()
-    observer(cluster, Clock()).poll()
+    observer(cluster, PollClock()).poll()
+    observer(cluster, PollClock()).poll()
     assert names(cluster) == [("b", "PENDING")]
 
 
 def test_a_slurm_that_does_not_answer_changes_nothing(cluster: FakeCluster) -> None:
-    eye = observer(cluster, Clock())
+    eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
     eye.poll()
     cluster.answers = False
@@ -83,7 +83,7 @@ def test_a_slurm_that_does_not_answer_changes_nothing(cluster: FakeCluster) -> N
 
 
 def test_a_job_that_slurm_shows_no_more_is_gone_after_a_while(cluster: FakeCluster) -> None:
-    clock = Clock()
+    clock = PollClock()
     eye = observer(cluster, clock)
     eye.expect("a", "3", 990.0)
     eye.poll()

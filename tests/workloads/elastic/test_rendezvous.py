@@ -17,7 +17,7 @@ from workloads.stopping import StopRequest
 TERMS: Terms = {"seed": 0, "model": "digits"}
 
 
-class Job:
+class ElasticRanks:
     """A job of members a and b, whose first rank is this process."""
 
     def __init__(self, path: Path, patience_s: float = 100.0, most: float = 8) -> None:
@@ -42,7 +42,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_changes_till_all_that_are_asked_for_are_ready(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     assert not job.host.wants_change()
     job.folder.ask(into=["c", "d"])
     job.ready("c")
@@ -52,7 +52,7 @@ def test_nothing_changes_till_all_that_are_asked_for_are_ready(tmp_path: Path) -
 
 
 def test_one_that_never_comes_is_given_up_and_the_others_come(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks", patience_s=0.0)
+    job = ElasticRanks(tmp_path / "ranks", patience_s=0.0)
     job.folder.ask(into=["c"])
     assert not job.host.wants_change()
     assert list(job.folder.wanted()[1]) == ["a", "b"]
@@ -62,7 +62,7 @@ def test_one_that_never_comes_is_given_up_and_the_others_come(tmp_path: Path) ->
 
 
 def test_one_that_was_ready_and_does_not_answer_is_left_out(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     job.folder.ask(into=["c", "d"])
     job.ready("c", "d")
     job.store.set("here/d", "")
@@ -71,7 +71,7 @@ def test_one_that_was_ready_and_does_not_answer_is_left_out(tmp_path: Path) -> N
 
 
 def test_without_any_answer_nothing_changes(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     job.folder.ask(into=["c"])
     job.ready("c")
     assert job.host.plan([]) is None
@@ -79,7 +79,7 @@ def test_without_any_answer_nothing_changes(tmp_path: Path) -> None:
 
 
 def test_members_leave_at_once_whoever_is_awaited(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     job.folder.ask(into=["c"], out=["a"])
     assert job.host.wants_change()
     assert job.host.plan([]) == MembershipChange(["b"], [])
@@ -87,24 +87,24 @@ def test_members_leave_at_once_whoever_is_awaited(tmp_path: Path) -> None:
 
 
 def test_a_member_that_must_go_goes_unasked(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     assert job.host.plan(["b"]) == MembershipChange(["a"], [])
     assert list(job.folder.wanted()[1]) == ["a"]
 
 
 def test_there_are_never_more_ranks_than_samples(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks", most=2)
+    job = ElasticRanks(tmp_path / "ranks", most=2)
     job.folder.ask(into=["c"])
     job.ready("c")
     assert not job.host.wants_change()
 
 
-def guest(job: Job, crew: Sequence[str] = ("c",), stop: StopRequest | None = None) -> Newcomer:
+def guest(job: ElasticRanks, crew: Sequence[str] = ("c",), stop: StopRequest | None = None) -> Newcomer:
     return Newcomer(job.folder, crew[0], crew, TERMS, stop or StopRequest())
 
 
 def test_a_guest_is_taken_in(tmp_path: Path) -> None:
-    job, came = Job(tmp_path / "ranks"), list[tuple[RendezvousPoint, Sequence[str]] | None]()
+    job, came = ElasticRanks(tmp_path / "ranks"), list[tuple[RendezvousPoint, Sequence[str]] | None]()
     thread = threading.Thread(target=lambda: came.append(guest(job).join(10.0)))
     thread.start()
     while not job.host.wants_change():
@@ -117,7 +117,7 @@ def test_a_guest_is_taken_in(tmp_path: Path) -> None:
 
 
 def test_a_guest_with_other_settings_is_told(tmp_path: Path) -> None:
-    job = Job(tmp_path / "ranks")
+    job = ElasticRanks(tmp_path / "ranks")
     other = Newcomer(job.folder, "c", ["c"], {**TERMS, "seed": 1}, StopRequest())
     with pytest.raises(InputError, match="the job has seed 0, and this rank 1; start it with the same"):
         other.join(5.0)
@@ -125,7 +125,7 @@ def test_a_guest_with_other_settings_is_told(tmp_path: Path) -> None:
 
 
 def test_a_guest_withdraws_when_the_job_is_over_when_it_is_stopped_and_in_time(tmp_path: Path) -> None:
-    job, stop = Job(tmp_path / "ranks"), StopRequest()
+    job, stop = ElasticRanks(tmp_path / "ranks"), StopRequest()
     with pytest.raises(JoinError, match="no elastic job has taken this rank in in time"):
         guest(job).join(0.1)
     assert list(job.folder.wanted()[1]) == ["a", "b"]

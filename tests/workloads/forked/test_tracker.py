@@ -21,7 +21,7 @@ from workloads.stopping import StopRequest
 SLOT = plan(SlotStart(0, (), {}, {}), [0, 1, 2], steps=30, slot_s=60.0)
 
 
-class Clock:
+class TrackerClock:
     """A clock that only sleep moves."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> TrackerClock:
+    clock = TrackerClock()
     monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -57,19 +57,21 @@ def result(copy: int) -> CopyResult:
     return CopyResult(copy, SLOT.shares[copy], 20.0, 0.5, False)
 
 
-def test_the_first_copy_opens(exchanges: list[Exchange], clock: Clock, tmp_path: Path) -> None:
+def test_the_first_copy_opens(exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path) -> None:
     assert tracker(0, exchanges, tmp_path).open((), {}) == 0
     assert clock.now_s == 1000.0
     assert exchanges[1].slot(0)[0] == SLOT
 
 
-def test_another_opens_if_the_first_does_not(exchanges: list[Exchange], clock: Clock, tmp_path: Path) -> None:
+def test_another_opens_if_the_first_does_not(
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
+) -> None:
     assert tracker(2, exchanges, tmp_path).open((), {}) == 0
     assert clock.now_s == pytest.approx(1010.0, abs=0.1)
 
 
 def test_once_all_results_are_there_nobody_waits(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     exchanges[0].publish(SLOT, {})
     for copy in (1, 2):
@@ -85,7 +87,7 @@ def test_once_all_results_are_there_nobody_waits(
 
 
 def test_a_lost_copy_is_left_out_once_it_is_late(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     exchanges[0].publish(SLOT, {})
     exchanges[1].submit(0, result(1), {})
@@ -98,7 +100,7 @@ def test_a_lost_copy_is_left_out_once_it_is_late(
 
 
 def test_the_next_copy_publishes_if_the_one_before_it_died_after_its_result(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     exchanges[0].publish(SLOT, {})
     for copy in (0, 1):
@@ -108,7 +110,7 @@ def test_the_next_copy_publishes_if_the_one_before_it_died_after_its_result(
 
 
 def test_a_copy_that_comes_late_goes_on_with_the_newest_slot_and_is_taken_in_again(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     without = plan(SlotStart(3, ((0, 20),), {}, {}), [0, 1], steps=30, slot_s=60.0)
     exchanges[0].publish(without, {})
@@ -122,7 +124,7 @@ def test_a_copy_that_comes_late_goes_on_with_the_newest_slot_and_is_taken_in_aga
 
 
 def test_who_is_asked_to_stop_tells_all_and_waits_less(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     stop = StopRequest()
     stop.asked = True
@@ -135,7 +137,7 @@ def test_who_is_asked_to_stop_tells_all_and_waits_less(
 
 
 def test_a_copy_that_finds_the_files_gone_is_told_that_all_is_over(
-    exchanges: list[Exchange], clock: Clock, tmp_path: Path
+    exchanges: list[Exchange], clock: TrackerClock, tmp_path: Path
 ) -> None:
     prepare(tmp_path / "job.pt", 8)
     mine = tracker(1, exchanges, tmp_path)

@@ -20,18 +20,18 @@ from tests.simulator.test_properties import WORLDS
 
 
 @dataclass(frozen=True)
-class Knobs:
+class TurnKnobs:
     """None."""
 
 
-class Turns(InRounds):
+class EqualTurns(InRounds):
     """Least attained service first; forked jobs on as many machines as there is room for."""
 
     name = "turns"
     preempt_reason = "its turn is over"
-    knobs_type = Knobs
+    knobs_type = TurnKnobs
 
-    def __init__(self, knobs: Knobs, state: ClusterState) -> None:
+    def __init__(self, knobs: TurnKnobs, state: ClusterState) -> None:
         super().__init__(360.0)
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
@@ -63,7 +63,7 @@ class Turns(InRounds):
         return "not its turn"
 
 
-TURNS = PolicySpec("turns", Turns, Knobs())
+TURNS = PolicySpec("turns", EqualTurns, TurnKnobs())
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,7 +15,7 @@ from tests.dally.policies.hadar.markets import bidder, market, typed
 
 
 @dataclass(frozen=True)
-class Case:
+class PricedCase:
     """Machines of `typed`, and jobs as (GPUs, worth, cost of distance)."""
 
     machines: tuple[int, ...]
@@ -30,7 +30,7 @@ class Case:
 
 
 CASES = st.builds(
-    Case,
+    PricedCase,
     st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple),
     st.lists(
         st.tuples(st.integers(1, 4), st.floats(0.01, 1), st.sampled_from([1.0, 0.6])), min_size=1, max_size=6
@@ -63,7 +63,7 @@ def most(on_offer: Market, bidders: Sequence[Bidder]) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(case=CASES)
-def test_the_exact_choice_is_as_good_as_trying_everything(case: Case) -> None:
+def test_the_exact_choice_is_as_good_as_trying_everything(case: PricedCase) -> None:
     on_offer = case.market()
     bidders = case.bidders(on_offer)
     expected = most(on_offer, bidders)
@@ -72,7 +72,7 @@ def test_the_exact_choice_is_as_good_as_trying_everything(case: Case) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(case=CASES)
-def test_the_greedy_choice_is_never_better_than_the_exact_one(case: Case) -> None:
+def test_the_greedy_choice_is_never_better_than_the_exact_one(case: PricedCase) -> None:
     exact, greedy = case.market(), case.market()
     best = total(decide_exactly(exact, case.bidders(exact)))
     assert total(greedily(greedy, case.bidders(greedy))) <= best + 1e-9
@@ -80,7 +80,7 @@ def test_the_greedy_choice_is_never_better_than_the_exact_one(case: Case) -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(case=CASES)
-def test_no_gpu_is_given_twice(case: Case) -> None:
+def test_no_gpu_is_given_twice(case: PricedCase) -> None:
     for decide in (decide_exactly, greedily):
         on_offer = case.market()
         bids = decide(on_offer, case.bidders(on_offer))
@@ -94,7 +94,7 @@ def test_no_gpu_is_given_twice(case: Case) -> None:
 
 def test_the_exact_choice_skips_a_job_that_is_worth_more_a_gpu_but_blocks_a_better_one() -> None:
     """Two GPUs: one for 0.6, or both for 1; the first earns more a GPU, the second more in all."""
-    case = Case((2,), ((1, 0.6, 1.0), (2, 1.0, 1.0)))
+    case = PricedCase((2,), ((1, 0.6, 1.0), (2, 1.0, 1.0)))
     assert [*greedily(case.market(), case.bidders(case.market()))] == [0]
     assert [*decide_exactly(case.market(), case.bidders(case.market()))] == [1]
 

@@ -16,7 +16,7 @@ from dally.state import ClusterState
 from dally.testing.worlds import racks
 
 
-class Cluster:
+class FragmentedCluster:
     """Running gangs on given places."""
 
     def __init__(self, topology: Topology) -> None:
@@ -47,9 +47,9 @@ class Cluster:
         return search.best()
 
 
-def scattered() -> Cluster:
+def scattered() -> FragmentedCluster:
     """Two gangs of four, each on one machine of the first rack and one outside."""
-    cluster = Cluster(racks([[2, 2], [2, 2], [2, 2]]))
+    cluster = FragmentedCluster(racks([[2, 2], [2, 2], [2, 2]]))
     cluster.run("a", ((0, 2), (2, 2)))
     cluster.run("b", ((1, 2), (4, 2)))
     return cluster
@@ -68,7 +68,7 @@ def test_who_may_not_move_stays() -> None:
 
 
 def test_a_start_takes_other_gpus_before_anybody_moves() -> None:
-    cluster = Cluster(racks([[2, 2], [2, 2], [2, 2]]))
+    cluster = FragmentedCluster(racks([[2, 2], [2, 2], [2, 2]]))
     cluster.run("a", ((0, 2), (2, 1)))
     cluster.ask("new", 4)
     found = cluster.rearranged(bound=1, starts={"new": ((1, 2), (4, 2))})
@@ -81,7 +81,7 @@ def test_a_gang_with_a_share_of_each_machine_needs_whole_shares(
     share: int | None, place: Allocation | None
 ) -> None:
     """Two GPUs are free in the last rack, on two machines, and nowhere else."""
-    cluster = Cluster(racks([[2, 2]] * 4))
+    cluster = FragmentedCluster(racks([[2, 2]] * 4))
     cluster.run("a", ((0, 2), (2, 2)))
     cluster.run("b", ((1, 2), (4, 2)), share)
     for machine, gpus in ((3, 2), (5, 2), (6, 1), (7, 1)):
@@ -93,7 +93,7 @@ def test_a_gang_with_a_share_of_each_machine_needs_whole_shares(
 @pytest.mark.parametrize(("gpu_types", "place"), [(("x", "y"), None), (("x",), ((5, 2), (6, 2)))])
 def test_a_gang_stays_on_its_gpu_type(gpu_types: Sequence[str], place: Allocation | None) -> None:
     """What is free beside it in the last rack is of the other type, if there are two."""
-    cluster = Cluster(racks([[2, 2, 2], [2, 2], [2, 2]], gpu_types))
+    cluster = FragmentedCluster(racks([[2, 2, 2], [2, 2], [2, 2]], gpu_types))
     cluster.run("a", ((0, 2), (3, 2)))
     cluster.run("b", ((2, 2), (5, 2)))
     cluster.run("c", ((1, 2),))
@@ -103,7 +103,7 @@ def test_a_gang_stays_on_its_gpu_type(gpu_types: Sequence[str], place: Allocatio
 
 @pytest.mark.parametrize(("accepted", "place"), [("r0m1 r2m0", None), ("r0m1 r2m0 r2m1", ((4, 2), (5, 2)))])
 def test_a_gang_goes_only_to_machines_that_it_accepts(accepted: str, place: Allocation | None) -> None:
-    cluster = Cluster(racks([[2, 2], [2, 2], [2, 2]]))
+    cluster = FragmentedCluster(racks([[2, 2], [2, 2], [2, 2]]))
     cluster.run("a", ((0, 2), (2, 2)))
     cluster.run("b", ((1, 2), (4, 2)), machines=frozenset(accepted.split()))
     found = cluster.rearranged(bound=1, still=["a"])
@@ -113,7 +113,7 @@ def test_a_gang_goes_only_to_machines_that_it_accepts(accepted: str, place: Allo
 @pytest.mark.parametrize("still", [[], ["wide"]])
 def test_a_few_racks_are_enough(still: Sequence[str]) -> None:
     """Of 20 racks eight are looked at; the wide gang is on all of them and stays a fragment in each."""
-    cluster = Cluster(racks([[4, 4]] * 20))
+    cluster = FragmentedCluster(racks([[4, 4]] * 20))
     cluster.run("wide", tuple((machine, 2) for machine in range(0, 40, 2)))
     cluster.run("a", ((1, 3), (3, 1)))
     found = cluster.rearranged(bound=1, still=still)
@@ -122,10 +122,10 @@ def test_a_few_racks_are_enough(still: Sequence[str]) -> None:
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> Cluster:
+def crowds(draw: st.DrawFn) -> FragmentedCluster:
     """Racks of four machines of two GPUs, filled with gangs on whatever machines."""
     count = draw(st.integers(3, 6))
-    cluster = Cluster(racks([[2] * 4] * count))
+    cluster = FragmentedCluster(racks([[2] * 4] * count))
     machines = draw(st.permutations(range(4 * count)))
     number = 0
     while machines:
@@ -138,7 +138,7 @@ def crowds(draw: st.DrawFn) -> Cluster:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=crowds())
-def test_every_rack_can_be_brought_to_two_fragments(cluster: Cluster) -> None:
+def test_every_rack_can_be_brought_to_two_fragments(cluster: FragmentedCluster) -> None:
     """The bound of the publication: gangs behind one another leave each rack two, one at either end."""
     found = cluster.rearranged(bound=2)
     places = {} if found is None else dict(found.places)

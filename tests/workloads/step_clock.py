@@ -1,7 +1,7 @@
 """A clock for tests of what lasts, which other work on the machine does not move."""
 
 
-class Clock:
+class StepClock:
     """A clock that only sleep moves, and each sleep is late."""
 
     def __init__(self) -> None:

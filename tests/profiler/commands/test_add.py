@@ -1,0 +1,123 @@
+"""`profile-models add` and `remove`."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dally.commands import main as dally
+from dally.profiles.files import load_profiles
+from dally.runs.records import read_run
+from profiler.commands import main
+
+TIMES = ("--machine=1.05", "--rack=1.30", "--network=2.60", "--gpus=16")
+TRACE = "job_id,submit_s,gpus,duration_s,model\nfirst,0,16,3600,my-llm\nsecond,0,16,3600,my-llm\n"
+
+
+def invoke(folder: Path, *arguments: str) -> Result:
+    out = () if "--help" in arguments else ("--out", str(folder))
+    return CliRunner().invoke(main, [*arguments, *out])
+
+
+def shapes(folder: Path) -> list[tuple[str, int, int, float]]:
+    """What the only profile of a folder holds."""
+    (profile,) = load_profiles(folder).profiles
+    return [
+        (tier, point.shape.nodes, point.shape.gpus_per_node, point.iteration.median_s)
+        for tier, points in profile.tiers.items()
+        for point in points
+        if point.iteration
+    ]
+
+
+def test_seconds_that_are_typed_in_become_a_profile(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "add", "my-llm", *TIMES)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("my-llm (given)\n")
+    assert "2.48" in result.output
+    assert shapes(tmp_path) == [("machine", 1, 16, 1.05), ("rack", 2, 8, 1.3), ("network", 2, 8, 2.6)]
+
+
+def test_a_time_may_say_how_the_gpus_lay(tmp_path: Path) -> None:
+    times = ("--machine=1x1=0.9", "--machine=1x8=1.05", "--rack=4x4=1.3", "--gpu-type=h100")
+    assert invoke(tmp_path, "add", "my-llm", *times).exit_code == 0
+    assert shapes(tmp_path) == [("machine", 1, 1, 0.9), ("machine", 1, 8, 1.05), ("rack", 4, 4, 1.3)]
+    assert [path.name for path in tmp_path.iterdir()] == ["my-llm-h100.json"]
+
+
+def test_it_is_listed_as_given(tmp_path: Path) -> None:
+    invoke(tmp_path, "add", "my-llm", *TIMES)
+    listed = CliRunner().invoke(dally, ["models", "--profiles", str(tmp_path)])
+    assert listed.output.splitlines()[1].split()[:6] == ["my-llm", "any", "given", "-", "1x16", "1.00"]
+
+
+def test_a_simulation_goes_by_it(tmp_path: Path) -> None:
+    invoke(tmp_path / "profiles", "add", "my-llm", *TIMES)
+    (tmp_path / "trace.csv").write_text(TRACE)
+    options = {"trace": "trace.csv", "profiles": "profiles", "out": "out"}
+    named = (f"--{name}={tmp_path / value}" for name, value in options.items())
+    result = CliRunner().invoke(dally, ["simulate", "--cluster=demo", "--policy=fifo", *named])
+    assert result.exit_code == 0, result.output
+    assert read_run(tmp_path / "out" / "fifo")["predictions"]["modes"] == ["given"]
+
+
+def test_it_is_removed_again(tmp_path: Path) -> None:
+    invoke(tmp_path, "add", "my-llm", *TIMES)
+    invoke(tmp_path, "add", "other", *TIMES)
+    assert invoke(tmp_path, "remove", "my-llm").output == f"removed: {tmp_path}/my-llm.json\n"
+    assert load_profiles(tmp_path).models == ("other",)
+
+
+def test_of_several_gpu_types_the_one_named_is_removed(tmp_path: Path) -> None:
+    for gpu_type in ("a100", "h100"):
+        invoke(tmp_path, "add", "my-llm", *TIMES, f"--gpu-type={gpu_type}")
+    refused = invoke(tmp_path, "remove", "my-llm")
+    assert refused.exit_code == 1
+    assert "has 2 profiles of model my-llm, not one; types: a100, h100" in refused.output
+    assert invoke(tmp_path, "remove", "my-llm", "--gpu-type=a100").exit_code == 0
+    assert [profile.env.gpu_type for profile in load_profiles(tmp_path).profiles] == ["h100"]
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    invoke(tmp_path, "add", "my-llm", *TIMES)
+    before = (tmp_path / "my-llm.json").read_bytes()
+    result = invoke(tmp_path, "add", "my-llm", "--rack=1", "--network=3", "--gpus=4")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "my-llm.json exists; `profile-models remove` takes it away" in result.output
+    assert (tmp_path / "my-llm.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--rack=1.3", "--gpus=16"), "step times at two places or more are needed"),
+        (("--rack=1.3", "--network=2"), "--rack 1.3 does not say on how many GPUs; add --gpus"),
+        (("--rack=1", "--network=2", "--gpus=15"), "15 GPUs are not 2 equal halves"),
+        (("--rack=1x4=1", "--network=2x2=2"), "--rack 1 is of 1x4: --machine takes 1 machine"),
+        (("--rack=2", "--rack=3", "--gpus=4"), "rack 2x2 has two step times"),
+        (("--rack=nan", "--network=2", "--gpus=4"), "'nan' must be a number above 0"),
+        (("--rack=2x=1", "--network=2", "--gpus=4"), "must be SECONDS or MACHINESxGPUS=SECONDS"),
+    ],
+)
+def test_bad_input_is_told_and_writes_nothing(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    result = invoke(tmp_path / "profiles", "add", "my-llm", *arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_set_of_cpus_takes_no_profile_that_counts_as_of_gpus(tmp_path: Path) -> None:
+    invoke(tmp_path, "add", "my-llm", *TIMES)
+    path = tmp_path / "my-llm.json"
+    path.write_text(path.read_text().replace('"given"', '"gloo"'))
+    result = invoke(tmp_path, "add", "other", *TIMES)
+    assert "mixes CPU and GPU profiles (given, gloo)" in result.output
+    assert [each.name for each in tmp_path.iterdir()] == ["my-llm.json"]
+
+
+def test_an_unknown_model_is_not_removed(tmp_path: Path) -> None:
+    result = invoke(tmp_path, "remove", "my-llm")
+    assert (result.exit_code, result.output) == (
+        1,
+        f"profile-models: no profile of model my-llm in {tmp_path}; there are none\n",
+    )

@@ -1,4 +1,4 @@
-"""Looking at all jobs by lines shows what reading all of each would show, for less."""
+"""Looking at all jobs by lines shows what reading all of each would show, for less; also on real Slurm."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -7,8 +7,13 @@ from random import Random
 import pytest
 
 from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS, in_order
-from slurm_plugin.client.slurm import Hold, SlurmJob, State
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.slurm import Hold, ReleaseOnNodes, Requeue, SlurmJob, State
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from tests.slurm_plugin.client.test_contract import ALICE, NODE_JOB, start
 from tests.slurm_plugin.client.text_slurm import TextSlurm
+from tests.slurm_plugin.contract import RealWorld, find, run_one, wait_state
+from tests.slurm_plugin.fake_job import SubmitSpec
 
 REQUEUED = "job requeued in held state"
 
@@ -258,3 +263,67 @@ def _change(slurm: TextSlurm, random: Random, visible: list[dict[str, object]]) 
         slurm.put(running(job, f"n{random.randrange(1, 9)}"))
     else:
         slurm.put(replace(job, **random.choice(visible)))  # type: ignore[arg-type]
+
+
+@pytest.mark.slurm
+def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -> None:
+    world, slurm = RealWorld(local_slurm), CommandLine(local_slurm.environment)
+
+    def compare() -> None:
+        world.wait(
+            lambda: [*map(compared, slurm.jobs())] == [*map(compared, by_json(slurm))], "the same jobs"
+        )
+
+    try:
+        compare()
+        options = ("-H", "--parsable", "--output=/dev/null", "--wrap=sleep 600")
+        for more in (
+            (
+                "-N2",
+                "--ntasks-per-node=2",
+                "-c3",
+                "--gres=gpu:h100:2",
+                "--mem=900",
+                "-xn3",
+                "-t90",
+                "--exclusive",
+            ),
+            (
+                "-J odd=1 NodeList=n9",
+                "--comment=one\ntwo",
+                "--gpus=8",
+                "--cpus-per-gpu=1",
+                "-t1-3:4",
+                "--nice=5",
+            ),
+            ("--array=0-6:2%2", "--gpus-per-task=1", "-n3", "--mem-per-cpu=50", "-N1-3", "-p", "gpu,other"),
+            ("--gres=gpu:1", ":", "-N2", "--gres=gpu:2"),
+        ):
+            local_slurm.run("sbatch", *more, *options, user=ALICE)
+        compare()
+        (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
+        task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
+        start(world, NODE_JOB, "n4")
+        done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=0.1, exit_code=3), "n5")
+        world.slurm.run([ReleaseOnNodes(plain, ("n1", "n2")), ReleaseOnNodes(task, ("n6",))])
+        wait_state(world, task, State.RUNNING)
+        wait_state(world, done, State.ENDED)
+        compare()
+        world.slurm.run([Requeue(plain), Requeue(task)])
+        world.wait(lambda: find(world, plain).restarts == 1, "it to be back")
+        compare()
+        assert find(world, plain).hold is Hold.USER
+        local_slurm.run("scontrol", "hold", plain)
+        assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
+        assert find(world, plain).hold is Hold.ADMIN
+    finally:
+        world.clean()
+
+
+def compared(job: SlurmJob) -> SlurmJob:
+    """A job without what JSON of 22.05 does not tell."""
+    return replace(job, cpus_per_task=1, switches=0)
+
+
+def by_json(slurm: CommandLine) -> tuple[SlurmJob, ...]:
+    return in_order(slurm.read_all_jobs())

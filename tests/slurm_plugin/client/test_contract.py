@@ -2,13 +2,10 @@
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.changed_jobs import in_order
-from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import (
     Annotate,
     Cancel,
@@ -19,7 +16,6 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reserve,
     Signal,
-    SlurmJob,
     SlurmUnavailableError,
     State,
     Unreserve,
@@ -408,70 +404,6 @@ def test_admin_comments_are_set_word_for_word(world: World) -> None:
     answers = world.slurm.run([*orders, Annotate(third, "")])
     assert [answer is None for answer in answers] == [True, True, False, True, True]
     assert [find(world, job).admin_comment for job in (first, second, third)] == [words, words, ""]
-
-
-@pytest.mark.slurm
-def test_jobs_read_by_their_lines_are_what_json_shows(one_slurm: LocalSlurm) -> None:
-    world, slurm = RealWorld(one_slurm), CommandLine(one_slurm.environment)
-
-    def compare() -> None:
-        world.wait(
-            lambda: [*map(compared, slurm.jobs())] == [*map(compared, by_json(slurm))], "the same jobs"
-        )
-
-    try:
-        compare()
-        options = ("-H", "--parsable", "--output=/dev/null", "--wrap=sleep 600")
-        for more in (
-            (
-                "-N2",
-                "--ntasks-per-node=2",
-                "-c3",
-                "--gres=gpu:h100:2",
-                "--mem=900",
-                "-xn3",
-                "-t90",
-                "--exclusive",
-            ),
-            (
-                "-J odd=1 NodeList=n9",
-                "--comment=one\ntwo",
-                "--gpus=8",
-                "--cpus-per-gpu=1",
-                "-t1-3:4",
-                "--nice=5",
-            ),
-            ("--array=0-6:2%2", "--gpus-per-task=1", "-n3", "--mem-per-cpu=50", "-N1-3", "-p", "gpu,other"),
-            ("--gres=gpu:1", ":", "-N2", "--gres=gpu:2"),
-        ):
-            one_slurm.run("sbatch", *more, *options, user=ALICE)
-        compare()
-        (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
-        task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
-        start(world, NODE_JOB, "n4")
-        done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=0.1, exit_code=3), "n5")
-        world.slurm.run([ReleaseOnNodes(plain, ("n1", "n2")), ReleaseOnNodes(task, ("n6",))])
-        wait_state(world, task, State.RUNNING)
-        wait_state(world, done, State.ENDED)
-        compare()
-        world.slurm.run([Requeue(plain), Requeue(task)])
-        world.wait(lambda: find(world, plain).restarts == 1, "it to be back")
-        compare()
-        assert find(world, plain).hold is Hold.USER
-        one_slurm.run("scontrol", "hold", plain)
-        assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
-        assert find(world, plain).hold is Hold.ADMIN
-    finally:
-        world.clean()
-
-
-def compared(job: SlurmJob) -> SlurmJob:
-    """A job without what JSON of 22.05 does not tell."""
-    return replace(job, cpus_per_task=1, switches=0)
-
-
-def by_json(slurm: CommandLine) -> tuple[SlurmJob, ...]:
-    return in_order(slurm.read_all_jobs())
 
 
 def test_no_answer_is_no_empty_cluster(world: World) -> None:

@@ -51,6 +51,8 @@ class Config:
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
         listen: Where the controller tells about itself, `host:port`; empty: nowhere.
         url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
+        learn: Folder for records of what the ranks of every job send (`dally-sbatch --learn`); all users may
+            write to it. Empty: only jobs that ask for it are recorded.
         record: File to which every fact and decision goes, for `dally replay`; empty: they are not recorded.
     """
 
@@ -72,6 +74,7 @@ class Config:
     fallback: str = "plain"
     listen: str = "127.0.0.1:9341"
     url: str = "http://127.0.0.1:9341"
+    learn: str = ""
     record: str = ""
 
     def __post_init__(self) -> None:
@@ -92,8 +95,9 @@ class Config:
         if not 1 <= self.assumed_slowdown <= _MOST_ASSUMED:
             valid = f"1 (none) to {_MOST_ASSUMED}, like 1.25"
             raise InputError(f"assumed_slowdown is {self.assumed_slowdown:g}, must be {valid}")
-        if self.record and not Path(self.record).is_absolute():
-            raise InputError(f"record is {self.record!r}, must be a path that begins with /")
+        for name in ("learn", "record"):
+            if (path := getattr(self, name)) and not Path(path).is_absolute():
+                raise InputError(f"{name} is {path!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
 

@@ -21,6 +21,7 @@ _SUBCOMMANDS = {
     "models": ("slurm_plugin.service.models_command", "List the models that have a profile."),
     "policies": ("dally.commands.policies", "List the scheduling policies, their knobs and sources."),
     "queue": ("slurm_plugin.service.queue_command", "Show the live jobs: what each waits for, and how long."),
+    "rank-order": ("dally.commands.rank_order", "Order a job's nodes so that neighbouring ranks lie close."),
     "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
     "replay": ("dally.commands.replay", "Decide a recorded run again, and compare."),
     "report": ("analysis.report.command", "Compare runs in one HTML file."),

@@ -1,11 +1,11 @@
 """Why jobs wait, told where their users look: in the AdminComment that squeue prints."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from slurm_plugin.client.slurm import Annotate, SlurmJob, State
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, PendingPhase, ReleasedPhase
 from slurm_plugin.controller.transitions import Log
 from slurm_plugin.request import MARK
 
@@ -20,7 +20,7 @@ MOST_ANNOTATED = 20
 
 _LONGEST = 200
 _MAY_NOT = re.compile("denied|invalid user", re.IGNORECASE)
-_WAITS = (JobPhase.INELIGIBLE, JobPhase.PENDING, JobPhase.RELEASED)
+_WAITS = (IneligiblePhase, PendingPhase, ReleasedPhase)
 
 
 class Annotations:
@@ -38,16 +38,22 @@ class Annotations:
         self._may_not = False
 
     def due(
-        self, managed_jobs: Mapping[str, ManagedJob], seen: Mapping[str, SlurmJob], now: float
+        self, managed_jobs: Mapping[str, ManagedJob], seen: Callable[[str], SlurmJob], now: float
     ) -> list[Annotate]:
-        """The orders for the jobs whose words have changed, those that have had theirs longest first."""
+        """The orders for the jobs whose words have changed, those that have had theirs longest first.
+
+        Args:
+            managed_jobs: Our jobs, by number.
+            seen: Gives a job as Slurm last showed it.
+            now: The time.
+        """
         if self._may_not:
             return []
         self._annotated_s = {job: told_s for job, told_s in self._annotated_s.items() if job in managed_jobs}
         orders = []
         for job_id, managed in managed_jobs.items():
-            job, told_s = seen.get(job_id), self._annotated_s.get(job_id, -inf)
-            if job is None or job.array_id or job.state is State.ENDED or now < told_s + ANNOTATED_AGAIN_S:
+            job, told_s = seen(job_id), self._annotated_s.get(job_id, -inf)
+            if job.array_id or job.state is State.ENDED or now < told_s + ANNOTATED_AGAIN_S:
                 continue
             wanted = annotated(job.admin_comment, _words(managed, job))
             if wanted != job.admin_comment:
@@ -77,7 +83,7 @@ def annotated(comment: str, words: str) -> str:
 
 def _words(managed: ManagedJob, job: SlurmJob) -> str:
     """Why a job waits, in characters that are nothing else to Slurm; nothing if it does not wait."""
-    if job.state is not State.PENDING or managed.phase not in _WAITS:
+    if job.state is not State.PENDING or not isinstance(managed.phase, _WAITS):
         return ""
-    text = re.sub("[^ -~]|[\"'\\\\]", "?", managed.reason)
+    text = re.sub("[^ -~]|[\"'\\\\]", "?", managed.phase.reason)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -25,7 +25,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.annotations import Annotations
 from slurm_plugin.controller.journal import Journal, JournalContents
-from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
 from slurm_plugin.controller.plan_checker import PlanChecker
 from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
 from slurm_plugin.controller.reconciler import Reconciler
@@ -257,7 +257,7 @@ class Controller:
             self._actuator.apply_corrections(now)
             self._actuator.checkpoint_before_limits(now)
             if self._actuator.requeue_due(now):
-                self._confirm(JobPhase.STOPPING)
+                self._confirm(StoppingPhase)
             wakeup_s = inf if self._mode.drain else self._act(now)
         self._commit(now)
         if not self._mode.shadow:
@@ -294,20 +294,20 @@ class Controller:
     def _act(self, now: float) -> float:
         """Carry out what could not be until now, then decide and carry that out."""
         if self._actuator.start_pending(self._nodes, now):
-            self._confirm(JobPhase.STARTING)
+            self._confirm(StartingPhase)
         plan = self._plan_checker.decide(now)
         self._count(plan)
         self._at("decided")
         # Jobs stop before others start: on the GPUs that they leave.
         if self._actuator.stop(plan, now):
-            self._confirm(JobPhase.STOPPING)
+            self._confirm(StoppingPhase)
         if self._actuator.start(plan, self._nodes, now):
-            self._confirm(JobPhase.STARTING)
+            self._confirm(StartingPhase)
         self._actuator.record_waits(plan, now)
         self.scheduler.plan_applied(now)
         return plan.wakeup_s
 
-    def _confirm(self, phase: JobPhase) -> None:
+    def _confirm(self, phase: type[StartingPhase | StoppingPhase]) -> None:
         """Look until the jobs that should have started or come back have, or it is left to the next cycle.
 
         Stopping jobs in their grace are not due.
@@ -318,7 +318,7 @@ class Controller:
             self._observe(self._clock())
             now = self._clock()
             under_way = any(
-                managed.phase is phase and (phase is JobPhase.STARTING or now >= managed.until_s)
+                isinstance(managed.phase, phase) and (phase is StartingPhase or now >= managed.phase.until_s)
                 for managed in self.reconciler.managed_jobs.values()
             )
             if not under_way and not self.reconciler.companions.starting:
@@ -327,7 +327,7 @@ class Controller:
 
     def _annotate(self, now: float) -> None:
         """Tell users why their jobs wait; what does not reach Slurm is told again."""
-        orders = self._annotations.due(self.reconciler.managed_jobs, self.reconciler.all_seen(), now)
+        orders = self._annotations.due(self.reconciler.managed_jobs, self.reconciler.seen, now)
         if orders:
             with suppress(SlurmUnavailableError):
                 self._annotations.answered(orders, self._slurm.run(orders), now)

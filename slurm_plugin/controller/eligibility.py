@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, asks_for_requeue
+from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
 from slurm_plugin.request import Request
 
 _NEVER = "DependencyNeverSatisfied"
@@ -36,7 +36,7 @@ def ineligible_reason(
         return "held by an administrator"
     if request.held and not managed.user_released:
         return "held by its user"
-    if managed.phase is JobPhase.INELIGIBLE and now < managed.until_s < inf:
+    if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason
     if job.dependency:
         return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
@@ -81,6 +81,6 @@ def array_slots(jobs: Collection[SlurmJob], managed_jobs: Mapping[str, ManagedJo
     for job in jobs:
         if job.array_throttle:
             managed = managed_jobs.get(job.job_id)
-            starting = managed is not None and managed.phase is JobPhase.STARTING
+            starting = managed is not None and isinstance(managed.phase, StartingPhase)
             slots[job.array_id] -= starting or job.state in HOLDS_GPUS
     return slots

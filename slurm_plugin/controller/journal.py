@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from dally.errors import DallyError
 from dally.runs.records import in_current_words, is_event
+from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal_file import BUSY_S as BUSY_S
 from slurm_plugin.controller.journal_file import NAME as NAME
 from slurm_plugin.controller.journal_file import (
@@ -31,7 +32,7 @@ from slurm_plugin.controller.journal_file import (
     passes,
     set_aside_if_broken,
 )
-from slurm_plugin.controller.managed_job import ManagedJob, job_to_data
+from slurm_plugin.controller.managed_job import ManagedJob
 
 KEEP_S = 60 * 86_400.0
 """Events older than this are dropped."""

@@ -17,7 +17,7 @@ from slurm_plugin.client.slurm import (
 )
 from slurm_plugin.controller.job_requests import asked_size
 from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
-from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
 from slurm_plugin.controller.unavailable_gpus import reserved_before
 
@@ -62,8 +62,8 @@ class StartConditions:
         """Take in a look at Slurm, with our jobs as they are by now."""
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
         for managed in self._managed_jobs.values():
-            if managed.phase in ON_GPUS:
-                self.room.add_ours(jobs[managed.job_id], managed.gpus)
+            if isinstance(managed.phase, ON_GPUS):
+                self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
         self._full = {
             job_id: self._still_full(full)
             for job_id, full in self._full.items()
@@ -91,7 +91,7 @@ class StartConditions:
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = beside_others.difference(reserved) if reserved else beside_others
         roomy = unreserved.difference(full) if full else unreserved
-        refused = managed.refused_nodes
+        refused = managed.refusals.nodes
         untried = roomy.difference(refused) if refused else roomy
         if self._fits(untried, asked):
             machines = None if untried is room.with_gpus else untried
@@ -139,8 +139,8 @@ class StartConditions:
         use = LimitUse(self.limits, self.licenses)
         for job in self._jobs.values():
             managed = self._managed_jobs.get(job.job_id)
-            if managed is not None and managed.phase is JobPhase.STARTING:
-                use.promise(job, sum(managed.gpus.values()))
+            if managed is not None and isinstance(managed.phase, StartingPhase):
+                use.promise(job, sum(managed.phase.gpus.values()))
             elif job.state in HOLDS_GPUS:
                 use.hold(job, sum(job.gpus.values()))
             elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
@@ -156,7 +156,8 @@ class StartConditions:
         """Whether Slurm has jobs in its own queue that it would start on GPUs which come free."""
         known = self._managed_jobs
         return any(
-            _waits_in_slurm(job) and (job.job_id not in known or known[job.job_id].phase is JobPhase.RELEASED)
+            _waits_in_slurm(job)
+            and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
 

@@ -13,7 +13,7 @@ from dally.cluster.topology import Allocation
 from dally.policies.common.estimates import restart_s
 from dally.state import ClusterState, JobState
 from slurm_plugin.client.slurm import Partition, SlurmJob
-from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 
 SPARE_S = 30.0
 """A checkpoint is asked for so much earlier than its grace before a limit, seconds."""
@@ -78,9 +78,10 @@ def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
         job: As Slurm shows it.
         life: Its work so far, and its speed.
     """
-    if job.time_limit_s is None or managed.interval is None or not can_be_saved(managed, job):
+    phase = managed.phase
+    if job.time_limit_s is None or not isinstance(phase, ON_GPUS) or not can_be_saved(managed, job):
         return inf
-    end_s = managed.interval.since_s + job.time_limit_s
+    end_s = phase.interval.since_s + job.time_limit_s
     if life.work_s(end_s) >= min(ENOUGH * life.job.duration_s, life.whole_s):
         return inf
     return end_s - min(managed.request.grace_s + SPARE_S, job.time_limit_s / 2)

@@ -167,7 +167,7 @@ class FakeJob:
 
     def keep_progress(self, now: float) -> None:
         """Keep what a job that resumes has done since its start, as it is stopped."""
-        if self.spec.resumes and self.start_s is not None and self.gpus:
+        if self.spec.resumes and self.start_s is not None and self.gpus and self.done < 1:
             self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.remaining_s())
 
     def resize(self, nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> None:

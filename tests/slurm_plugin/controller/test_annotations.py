@@ -1,5 +1,6 @@
 """Why a job waits stands in its admin comment, and nothing that others wrote is lost."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_waiting_job_says_why_and_a_running_one_nothing(tmp_path: Path) -> Non
     second = site.submit(gpus_per_node=8)
     site.run_to(30.0)
     assert comments(site)[first] == ""
-    assert comments(site)[second] == SIGN + site.managed(second).reason
+    assert comments(site)[second] == SIGN + site.managed(second).phase.reason
     site.run_to(200.0 + 2 * ANNOTATED_AGAIN_S)
     assert comments(site) == {first: "", second: ""}
 
@@ -51,7 +52,8 @@ def test_words_change_at_most_once_a_minute_and_only_where_they_differ(tmp_path:
     site.submit(gpus_per_node=8, nodes=4)
     waits = site.submit(gpus_per_node=8)
     site.run_to(30.0)
-    site.managed(waits).reason = "something else"
+    managed = site.managed(waits)
+    managed.phase = replace(managed.phase, reason="something else")
     before = comments(site)[waits]
     site.run_to(50.0)
     assert comments(site)[waits] == before != f"{SIGN}something else"

@@ -8,7 +8,7 @@ import pytest
 from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.eligibility import ineligible_reason
-from slurm_plugin.controller.managed_job import NEW, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, JobPhase, ManagedJob
 from slurm_plugin.request import Request
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeJob
@@ -23,7 +23,7 @@ def ended(job_id: str, how: str, exit_code: int = 0, array_id: str = "") -> Slur
 
 def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobHeldUser") -> str:
     """Why a held job with a dependency may not start."""
-    managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), JobPhase.INELIGIBLE, why, 7.0)
+    managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), IneligiblePhase(7.0, why))
     job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, Hold.USER, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
     return ineligible_reason(managed, job, managed.request, Counter(), 10.0, jobs)
@@ -86,7 +86,7 @@ def test_a_job_beyond_its_partitions_time_is_slurms_own_and_does_not_bounce(
     job = site.submit(gpus_per_node=8, time_limit_s=1e6)
     other = site.submit(nodes=4, gpus_per_node=8, run_time_s=50.0, time_limit_s=100.0)
     site.run_to(5000)
-    assert site.managed(job).phase is JobPhase.RELEASED
+    assert site.managed(job).phase.name is JobPhase.RELEASED
     assert "PartitionTimeLimit" in site.managed(job).reason
     assert site.events("start_failed") == []
     (shown,) = (each for each in site.slurm.jobs() if each.job_id == job)

@@ -31,7 +31,7 @@ def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     assert set(site.states().values()) == {"RUNNING"}
     second = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=20.0)
     site.live(90)
-    assert site.managed(second).phase is JobPhase.INELIGIBLE
+    assert site.managed(second).phase.name is JobPhase.INELIGIBLE
     assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 4 asked for"
     assert not site.events("stop", "start_failed")
     site.live(115)

@@ -43,7 +43,9 @@ def test_a_job_at_a_limit_waits_and_stops_nobody(site: RealSite) -> None:
         "GrpJobs of QOS low",
     }
     second = site.submit("--gres=gpu:1", "-t", "1", "--qos=low", "sleep.sh", "1")
-    site.until(lambda: second in site.managed_jobs and site.managed_jobs[second].phase is JobPhase.INELIGIBLE)
+    site.until(
+        lambda: second in site.managed_jobs and site.managed_jobs[second].phase.name is JobPhase.INELIGIBLE
+    )
     assert site.managed_jobs[second].reason == "MaxTRESPerUser of QOS low is 2 GPUs: 2 taken, 1 asked for"
     site.until(lambda: second not in site.managed_jobs, "for the second to end")
     assert [site.state(job) for job in (first, second)] == ["COMPLETED", "COMPLETED"]

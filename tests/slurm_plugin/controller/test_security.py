@@ -201,7 +201,7 @@ def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: Cell, asked: dict[s
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
-    assert cell.managed().phase is JobPhase.RELEASED
+    assert cell.managed().phase.name is JobPhase.RELEASED
 
 
 def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) -> None:

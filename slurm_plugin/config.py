@@ -41,7 +41,7 @@ class Config:
         priority_ratio: Jobs of at least this part of a job's priority in Slurm may overtake it; 0: all may.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
-        backend: How Slurm is reached: `command-line`, `pyslurm`, `auto` for pyslurm where it works, or the
+        backend: How Slurm is reached: `command-line`, `pyslurm`, `auto`, which is the command line, or the
             name of another package's backend (docs/extending.md).
         poll_s: Longest time between two looks at Slurm, seconds.
         start_timeout_s: A released job that does not start within this goes back to waiting, seconds.

@@ -25,6 +25,7 @@ _SUBCOMMANDS = {
     "release-all": ("slurm_plugin.service.release_command", "Hand every job held for Dally back to Slurm."),
     "replay": ("dally.commands.replay", "Decide a recorded run again, and compare."),
     "report": ("analysis.report.command", "Compare runs in one HTML file."),
+    "shadow": ("slurm_plugin.service.shadow_command", "Tell what a shadow would have done otherwise."),
     "simulate": ("simulator.command", "Run a trace on a cluster under one or more policies."),
     "slurm": (
         "slurm_plugin.admin.admin_command",

@@ -2,9 +2,10 @@
 
 import os
 import re
+import secrets
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -13,7 +14,8 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
-from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
+from slurm_plugin.client.job_json import read_records
 from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.priority_factors import (
     QOS_PRIORITY_COLUMNS,
@@ -27,10 +29,13 @@ from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
     AccountingLimits,
+    Annotate,
     Cancel,
     Order,
     Partition,
     PriorityFactors,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Reservation,
     Signal,
     SlurmJob,
@@ -41,6 +46,8 @@ from slurm_plugin.client.slurm import (
 _AT_ONCE = 100
 """Orders for one process, so that each time-out is for a bounded amount of work."""
 
+_ALL_JOBS = ("--all", "--states=all")
+_HELD = "an administrator holds it (JobHeldAdmin)"
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
 _ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
 _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
@@ -70,11 +77,46 @@ class CommandLine:
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
         self._json = ""
+        self._changed_jobs: ChangedJobs | None = ChangedJobs(
+            self._squeue, self._show_jobs, self.read_all_jobs
+        )
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
+        return in_order(self.records())
+
+    def records(self) -> Records:
+        """The same jobs, by the number that Slurm has for them."""
+        if self._changed_jobs is not None:
+            try:
+                return self._changed_jobs.look()
+            except SlurmUnavailableError as error:
+                if not reads_no_lines(error):
+                    raise
+                self._changed_jobs = None
+        return self.read_all_jobs()
+
+    def read_all_jobs(self) -> Records:
+        """All jobs by JSON, which takes ten times as long, by the number that Slurm has for them."""
         self._json = self._json or json_option(self.read("squeue", "--version"))
-        return read_jobs(self.read("squeue", "--all", "--states=all", self._json))
+        return read_records(self.read("squeue", *_ALL_JOBS, self._json))
+
+    def _squeue(self, columns: str) -> str:
+        return self.read(
+            "squeue", *_ALL_JOBS, "--array-unique", "--noheader", "--noconvert", f"--Format={columns}"
+        )
+
+    def _show_jobs(self, numbers: Sequence[int]) -> list[str]:
+        """What scontrol says of each job; a mark that nobody can guess is between them."""
+        mark = f"Q{secrets.token_hex(6)}"
+        lines = [f"show hostnames {mark}\nshow job {number}\n" for number in numbers]
+        said = self._run(
+            "scontrol", "--oneliner", "--details", text=f"{''.join(lines)}show hostnames {mark}\n"
+        )
+        _, *parts = said.stdout.split(f"\n{mark}\n")
+        if len(parts) != len(numbers) + 1:
+            raise SlurmUnavailableError(f"scontrol ended early: {first_line(said.stderr) or said.returncode}")
+        return parts[:-1]
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
@@ -123,8 +165,19 @@ class CommandLine:
         return read_ended(self.read("sacct", *whose, since, "--parsable2", f"--format={_ENDED}"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
-        """Carry out orders; one that holds something that is no number and no name is refused unsent."""
-        return run_checked(orders, self._run_all)
+        """Carry out orders; one that holds something that is no number and no name is refused unsent.
+
+        So is the release of a job that an administrator holds.
+        """
+        releases = [order.job_id for order in orders if isinstance(order, ReleaseOnNodes | ReleaseToSlurm)]
+        held = self._changed_jobs.held_by_administrator(releases) if self._changed_jobs and releases else ()
+
+        def run(some: Sequence[Order]) -> Iterator[str | None]:
+            ours = [order for order in some if not _is_release_of(order, held)]
+            answers = self._run_all(ours)
+            return (_HELD if _is_release_of(order, held) else next(answers) for order in some)
+
+        return run_checked(orders, run)
 
     def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
         """Carry out orders of one kind together, each step for all of them; no process gets too many."""
@@ -139,9 +192,11 @@ class CommandLine:
                     # `--full` reaches the script and its steps. Without `--state` KILL would cancel a job
                     # that waits.
                     yield from self._scancel(some, "--state=RUNNING", "--full", f"--signal={signal_name}")
+                elif kind is Annotate:
+                    yield from self._annotate([each for each in some if isinstance(each, Annotate)])
                 else:
                     yield from self._control(
-                        [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+                        [steps(order) for order in some if not isinstance(order, Signal | Cancel | Annotate)]
                     )
 
     def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
@@ -162,6 +217,21 @@ class CommandLine:
             why = first_line(output.stderr) or output.returncode
             raise SlurmUnavailableError(f"scontrol ended early: {why}")
         return said
+
+    def _annotate(self, orders: Sequence[Annotate]) -> list[str | None]:
+        """Set the comments, for all jobs with the same one by one command: its words are no line's."""
+        jobs: dict[str, list[str]] = {}
+        for order in orders:
+            jobs.setdefault(order.admin_comment, []).append(order.job_id)
+        refusals: dict[str, str | None] = {}
+        for comment, numbers in jobs.items():
+            about = (f"JobId={','.join(numbers)}", f"AdminComment={comment}")
+            output = self._run("scontrol", "update", *about)
+            said = output.stderr.splitlines()
+            refusals.update({number: _refusal(number, said) for number in numbers})
+            if output.returncode and not any(refusals[number] for number in numbers):
+                refusals.update(dict.fromkeys(numbers, first_line(output.stderr) or "scontrol failed"))
+        return [refusals[order.job_id] for order in orders]
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]
@@ -239,6 +309,10 @@ def parse_version(text: str) -> tuple[int, int] | None:
     """The version in what a command prints of it, such as `slurm-wlm 22.05.8`; None if there is none."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def _is_release_of(order: Order, jobs: Container[str]) -> bool:
+    return isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.job_id in jobs
 
 
 def _refusal(number: str, lines: Sequence[str]) -> str | None:

@@ -51,6 +51,16 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     Raises:
         SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
     """
+    jobs = (job for jobs in read_records(text).values() for job in jobs)
+    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+
+
+def read_records(text: str) -> dict[int, tuple[SlurmJob, ...]]:
+    """The same jobs by the number that Slurm has for them: all tasks of an array that are alike have one.
+
+    Raises:
+        SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
+    """
     try:
         document = json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:
@@ -60,8 +70,7 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     if document.get("errors"):
         raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
     records = (_plain(record) for record in document["jobs"] if isinstance(record, dict))
-    jobs = (job for record in records for job in _jobs(record))
-    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+    return {_whole(record.get("job_id")): tuple(_jobs(record)) for record in records}
 
 
 def _first_error(errors: Any) -> str:
@@ -88,8 +97,13 @@ def _plain(record: Record) -> Record:
         killed_by = _plain_value(killing.get("id")) if isinstance(killing, Mapping) else None
         plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
     for key in _TRES:
-        plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")
+        plain[key] = same_in_all_versions(_text(record.get(key)))
     return plain
+
+
+def same_in_all_versions(tres: str) -> str:
+    """Resources by name as 22.05 writes them, like `gres:gpu:8`; later versions write `gres/gpu=8`."""
+    return tres.replace("gres/", "gres:").replace("=", ":")
 
 
 def _plain_value(value: Any) -> Any:
@@ -191,6 +205,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     )
 
 
+@lru_cache(maxsize=1024)
 def job_state(name: str) -> State:
     """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))

@@ -367,6 +367,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Annotate:
+    """Set the admin comment of a job, which squeue prints and its user cannot write."""
+
+    job_id: str
+    admin_comment: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseToSlurm:
     """Release a held job without nodes: from here on Slurm schedules it.
 
@@ -426,7 +434,10 @@ class UnlockPartition:
 ReservationOrder = Reserve | Unreserve | LockPartition | UnlockPartition
 """Those that are about no job."""
 
-Order = ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm | ReservationOrder
+JobOrder = ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm | Annotate
+"""Those that are about one."""
+
+Order = JobOrder | ReservationOrder
 
 
 class Slurm(Protocol):

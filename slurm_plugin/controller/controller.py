@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -22,6 +23,7 @@ from dally.state import ClusterState
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
+from slurm_plugin.controller.annotations import Annotations
 from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
@@ -140,6 +142,7 @@ class Controller:
         self._actuator = Actuator(
             slurm, self.reconciler, config, self._limits, journal.write, self._commit, at
         )
+        self._annotations = Annotations(journal.write)
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.reconciler.recall(memory.managed_jobs, now)
@@ -261,6 +264,8 @@ class Controller:
                 self._confirm(StoppingPhase)
             wakeup_s = inf if self._mode.drain else self._act(now)
         self._commit(now)
+        if not self._mode.shadow:
+            self._annotate(now)
         self._at("cycle done")
         self.stats.now_s, self.stats.wakeup_s = now, wakeup_s
         self.stats.cycle_s = time.perf_counter() - began_s
@@ -324,6 +329,13 @@ class Controller:
             if not under_way and not self.reconciler.companions.starting:
                 break
         self._actuator.apply_corrections(self._clock())
+
+    def _annotate(self, now: float) -> None:
+        """Tell users why their jobs wait; what does not reach Slurm is told again."""
+        orders = self._annotations.due(self.reconciler.managed_jobs, self.reconciler.seen, now)
+        if orders:
+            with suppress(SlurmUnavailableError):
+                self._annotations.answered(orders, self._slurm.run(orders), now)
 
     def _decide_in_shadow(self, now: float) -> float:
         """Decide and say so, once for each new decision; the facts come from Slurm."""

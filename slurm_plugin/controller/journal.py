@@ -331,7 +331,7 @@ def read_managed_jobs(folder: Path) -> dict[str, ManagedJob]:
         return {}
 
 
-def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]:
+def read_events(folder: Path, job_id: str | None = None, most: int = _MOST_READ) -> list[dict[str, Any]]:
     """The last events, of one job or of all, oldest first, of a journal that somebody else may be writing.
 
     Events that are damaged are left out.
@@ -340,7 +340,7 @@ def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]
         JournalError: It cannot be read.
     """
     where, values = ("", []) if job_id is None else ("WHERE job = ?", [job_id])
-    order = f"ORDER BY number DESC LIMIT {_MOST_READ}"
+    order = f"ORDER BY number DESC LIMIT {most}"
     try:
         with _reading(folder) as database:
             rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()

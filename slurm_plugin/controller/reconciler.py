@@ -370,7 +370,8 @@ class Reconciler:
         if unfit:
             self._release(managed, now, f"{unfit}; Slurm schedules it", to_slurm=True)
             return
-        self._log(now, "submit", job=job.job_id, gpus=asked.gpus, model=asked.model)
+        payer = {"user": job.user, "account": job.account}
+        self._log(now, "submit", job=job.job_id, gpus=asked.gpus, model=asked.model, **payer)
         if waits:
             self._observe_pending(managed, job, now)
         else:

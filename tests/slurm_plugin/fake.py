@@ -16,8 +16,10 @@ from typing import Any
 from dally.jobs.job import Job
 from slurm_plugin.client.slurm import (
     AccountingLimits,
+    Annotate,
     Cancel,
     Hold,
+    JobOrder,
     Order,
     Partition,
     PriorityFactors,
@@ -65,6 +67,7 @@ class FakeSlurm:
         completing_s: How long a job that ends or is requeued still holds its nodes.
         remember_s: How long ended jobs are shown.
         enforces_limits: Jobs are stopped at their time limits.
+        may_annotate: We may change admin comments, as administrators of accounting and SlurmUser may.
         unavailable: Every call raises, as if slurmctld were down.
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
@@ -90,6 +93,7 @@ class FakeSlurm:
         self.completing_s = completing_s
         self.remember_s = remember_s
         self.enforces_limits = True
+        self.may_annotate = True
         self.unavailable = False
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
@@ -327,10 +331,12 @@ class FakeSlurm:
             return f"{refused}{about}"
         return None
 
-    def _run_for(
-        self, job: FakeJob, order: ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm
-    ) -> None:
+    def _run_for(self, job: FakeJob, order: JobOrder) -> None:
         match order:
+            case Annotate(_, admin_comment):
+                if not self.may_annotate:
+                    raise RefusedError("Access/permission denied")
+                job.admin_comment = admin_comment
             case ReleaseOnNodes(_, nodes, reservation):
                 job.resize(len(nodes), order)
                 self._pin(job, nodes, len(nodes), reservation or "")

@@ -151,6 +151,7 @@ class FakeJob:
     gpus: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
     exit_code: int = 0
+    admin_comment: str = ""
     ready_s: float = 0.0
     run_number: int = 0
 
@@ -204,6 +205,7 @@ class FakeJob:
             excluded_nodes=spec.excluded,
             partition=spec.partition,
             comment=spec.comment,
+            admin_comment=self.admin_comment,
             min_nodes=self.min_nodes,
             tasks=self.tasks,
             tasks_per_node=spec.tasks_per_node if spec.tasks_per_node > 1 else None,

@@ -12,8 +12,16 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
+from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.node_text import (
+    read_blocks,
+    read_licenses,
+    read_nodes,
+    read_partitions,
+    read_records,
+    read_reservations,
+)
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
@@ -86,6 +94,18 @@ class CommandLine:
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks of the topologies that these partitions name, or of the cluster's."""
+        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        if version < BLOCKS_SINCE:
+            return BlockTopology()
+        shown = read_records(
+            self.read("scontrol", "--oneliner", "--all", "show", "partition"), "PartitionName"
+        )
+        named = {shown.get(name, {}).get("Topology", "") for name in partitions}
+        show = ("scontrol", "--oneliner", "show", "topology")
+        return read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any
 
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.job_json import HOLDS, job_state, node_names, read_tasks
 from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.scontrol import run_checked
@@ -125,6 +126,10 @@ class PyslurmSlurm:
     def limits(self) -> tuple[ResourceLimit, ...]:
         """The limits, by commands."""
         return self._commands.limits()
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks, by commands."""
+        return self._commands.blocks(partitions)
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name, by commands: few jobs ask for any."""

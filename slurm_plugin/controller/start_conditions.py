@@ -6,6 +6,7 @@ from dataclasses import replace
 from dally.errors import CapacityError
 from dally.jobs.job import Job
 from dally.state import ClusterState
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
@@ -40,6 +41,7 @@ class StartConditions:
     Attributes:
         limits: Limits of QOS and associations.
         licenses: Free licences by name.
+        blocks: The blocks of topology/block.
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
     """
@@ -48,6 +50,7 @@ class StartConditions:
         self._managed_jobs, self._state = managed_jobs, state
         self.limits: tuple[ResourceLimit, ...] = ()
         self.licenses: Mapping[str, int] = {}
+        self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
         self._jobs: Mapping[str, SlurmJob] = {}

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     Cancel,
     Hold,
@@ -67,6 +68,7 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
+        told_blocks: The blocks; it starts no job without a segment farther apart than they allow.
         longest_s: The longest time limit in a partition, by partition; those not named have none.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
@@ -91,6 +93,7 @@ class FakeSlurm:
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
+        self.told_blocks = BlockTopology()
         self.longest_s: dict[str, float] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -152,6 +155,11 @@ class FakeSlurm:
         if self.told_limits is None:
             raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
         return self.told_limits
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """What is told of blocks."""
+        self._answer()
+        return self.told_blocks
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """What accounting has."""
@@ -404,6 +412,8 @@ class FakeSlurm:
             return "ReqNodeNotAvail"
         if reason := self._limit(job):
             return reason
+        if not job.spec.segment and self.told_blocks.refusal(job.required_nodes):
+            return "BadConstraints"
         if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
             return "BadConstraints"
         names = job.required_nodes

@@ -34,6 +34,7 @@ class JobHistory:
     preemptions: int = 0
     more_before_s: float = 0.0
     progress: ReportedProgress | None = None
+    priority: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +61,8 @@ class JobState:
         more_before_s: Seconds of holding GPUs in earlier stretches beyond those asked for, in gangs: of
             copies beyond the first, summed; less than 0 where an elastic job had fewer.
         resizing: It waits only until it goes on on other GPUs, without a checkpoint.
+        priority: Its priority in Slurm's sense, more goes first; of a running job that with which it started.
+        protected: While it runs, nobody who waits for the policy has the priority to take its GPUs.
         progress: What it has reported; None if it reports nothing.
         whole_s: Its whole work, ideal seconds: as it reports, else that with which it came.
         believed_s: What its whole work is believed to be, ideal seconds (`dally.scheduling.beliefs`). The
@@ -86,6 +89,8 @@ class JobState:
     preemptions: int = 0
     more_before_s: float = 0.0
     resizing: bool = False
+    priority: float = 0.0
+    protected: bool = False
     progress: ReportedProgress | None = None
     whole_s: float = field(init=False)
     believed_s: float = field(init=False)
@@ -115,6 +120,11 @@ class JobState:
     def job_id(self) -> str:
         """The job's name."""
         return self.job.job_id
+
+    @property
+    def preemptible(self) -> bool:
+        """Whether its GPUs may be taken for others now."""
+        return self.job.preemptible and not self.protected
 
     def work_s(self, now: float) -> float:
         """Ideal seconds of work done by `now`."""
@@ -186,9 +196,11 @@ class ClusterState:
         topology: The cluster.
         costs: Predicts speed and restart cost, as schedulers believe; running jobs have their true speed.
         knows: What schedulers know of how long jobs take, and how wrong their profiles are.
+        priority_ratio: A job may be overtaken only by jobs of at least so much of its priority; 0: by all.
         free: Free GPUs; those of machines that are down are not free.
         jobs: Every job not yet done, by name.
         waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
+        behind: Names of the waiting jobs that no policy is asked about, for their priority is too low.
         running: Names of the running jobs, in order of their start.
         unexplained: Names of the waiting jobs for whose wait no reason is on record yet, in the order in
             which they began to wait.
@@ -199,9 +211,11 @@ class ClusterState:
     topology: Topology
     costs: CostModel
     knows: Known = EXACTLY
+    priority_ratio: float = 0.0
     free: FreeGpus = field(init=False)
     jobs: dict[str, JobState] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)
+    behind: dict[str, None] = field(default_factory=dict)
     running: dict[str, None] = field(default_factory=dict)
     unexplained: dict[str, None] = field(default_factory=dict)
     withheld: dict[int, int] = field(default_factory=dict)
@@ -288,6 +302,7 @@ class ClusterState:
         state.more_before_s = state.more_s(now)
         state.run_before_s, state.training_before_s = state.run_s(now), state.training_s(now)
         state.allocation, state.since_s, state.ready_s = (), inf, inf
+        state.protected = False
         state.paced_s, state.work_paced_s = inf, 0.0
         return state
 
@@ -299,10 +314,26 @@ class ClusterState:
         self.unexplained.pop(job_id, None)
         return self.jobs.pop(job_id)
 
+    def set_behind(self, job_id: str) -> None:
+        """A waiting job is out of the policy's hands until those before it have what they want."""
+        del self.waiting[job_id]
+        self.behind[job_id] = None
+        self.explain_again(job_id)
+
+    def bring_forward(self, job_id: str) -> None:
+        """A job that was behind is in the policy's hands again."""
+        del self.behind[job_id]
+        self.waiting[job_id] = None
+        self.explain_again(job_id)
+
     def to_explain(self, decided: Iterable[Decision] = ()) -> Iterator[JobState]:
         """The waiting jobs whose wait a plan has to explain, but for those that it decides about."""
         known = {decision.job_id for decision in decided}
-        return (self.jobs[job_id] for job_id in self.unexplained if job_id not in known)
+        return (
+            self.jobs[job_id]
+            for job_id in self.unexplained
+            if job_id not in known and job_id not in self.behind
+        )
 
     def explain_again(self, job_id: str) -> None:
         """A waiting job waits for another reason than the one on record."""

@@ -16,6 +16,7 @@ from dally.cluster.summary import left_out_line
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.jobs.knowledge import Knowledge
+from dally.jobs.priority import DEFAULT_RATIO
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.files import shipped_sets
 from dally.profiles.gang_iteration import Split
@@ -92,6 +93,15 @@ Examples:
     type=float,
     default=0.0,
     help="Sigma of a log-normal error of the profiles that policies see, drawn by the seed; jobs run true.",
+)
+@click.option(
+    "--priorities",
+    help="Slurm's priorities: a TOML file of weights and shares, or `on`; without, no job has any.",
+)
+@click.option(
+    "--priority-ratio",
+    type=float,
+    help=f"Jobs of this part of a job's priority may overtake it; 0: all may. [default: {DEFAULT_RATIO}]",
 )
 @click.option("--failures", type=click.Path(path_type=Path), help="CSV of machine,down_s,up_s.")
 @click.option("--mtbf-h", type=float, help="Mean hours between failures of a machine, instead of a file.")

@@ -15,6 +15,7 @@ from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wa
 from dally.state import JobState
 from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
+from simulator.priorities import SimulatedPriorities
 from simulator.records import JobCounters, record
 from simulator.stall_detector import StallDetector
 
@@ -58,6 +59,7 @@ class Engine:
         progress: Told of each moment: seconds on the clock and jobs that ended.
         keep: Given each record with its job's place in `jobs`, when it ends; the outcome then has none.
         costs: What placements really cost; None: what schedulers believe.
+        priorities: Works out the priorities of jobs; None: all have the same.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Engine:
         progress: Callable[[float, int], None] = lambda now, ended: None,
         keep: Callable[[int, JobRecord], None] | None = None,
         costs: CostModel | None = None,
+        priorities: SimulatedPriorities | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
@@ -80,6 +83,7 @@ class Engine:
         self._log = log
         self._checkpoint_s = checkpoint_s
         self._links = links
+        self._priorities = priorities
         self._stop, self._progress = stop, progress
         self._arrivals: Iterator[Job] = iter(jobs)
         self._arriving = next(self._arrivals, None)
@@ -107,6 +111,8 @@ class Engine:
                 moment = inf  # outages to come cannot help the jobs that wait now
             else:
                 moment = min(self._queue.next_s, arrival_s, self._wakeup_s)
+                if self._priorities is not None:
+                    moment = min(moment, max(now, self._priorities.due_s(self._state)))
             if moment == inf:
                 note = self._stuck(now)
                 break
@@ -149,6 +155,8 @@ class Engine:
             self._scheduler.submit(job, now)
             self._log.write(now, "submit", job=job.job_id, gpus=job.gpus, model=job.model)
             self._arriving = next(self._arrivals, None)
+        if self._priorities is not None and (changes := self._priorities.changes(self._state, now)):
+            self._scheduler.set_priorities(changes, now)
         self._share_links(now)  # the policy is to see the rates that what has ended leaves
         plan = self._scheduler.decide(now)
         # Stops first, so that their GPUs are free for what starts.
@@ -244,6 +252,8 @@ class Engine:
 
     def _end(self, job_id: str, now: float, status: str = "COMPLETED") -> None:
         counters = self._close(self._state.jobs[job_id], now)
+        if self._priorities is not None:
+            self._priorities.ended(self._state.jobs[job_id], now)
         job = self._scheduler.finish(job_id, now)
         del self._counters[job_id]
         self._keep(job.order, record(job, counters, now, status))

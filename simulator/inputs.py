@@ -1,7 +1,7 @@
 """The inputs of a simulation, read and checked as a whole before anything is written."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,14 @@ from dally.cluster.topology import Topology
 from dally.errors import CapacityError, InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
+from dally.jobs.priority import DEFAULT_RATIO, check_ratio
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.gang_iteration import Split
 from dally.traces import Workload, assign_models, load_trace
 from dally.traces.workload import changed
 from simulator.failures import Outage, random_outages, read_outages
+from simulator.priorities import PrioritySettings, load_priorities
 from simulator.scenario import Scenario
 
 
@@ -38,6 +40,8 @@ class Inputs:
         batch_split: How gangs over several GPU types split their batch.
         restart_s: What every restart costs, seconds; None: what the profiles say.
         assumed_slowdown: What each level farther apart costs gangs without a profile; see `CostModel`.
+        priorities: File that says how Slurm would work out priorities, or `on`; None: no job has any.
+        priority_ratio: Of a job's priority, what others need to overtake it; None: the default.
         failures: File of machine failures; None for none.
         mtbf_h: Mean hours between failures of a machine, drawn by the seed; None for none.
         repair_h: Hours to repair such a failure.
@@ -67,6 +71,8 @@ class Inputs:
     batch_split: Split = Split.EVEN
     assumed_slowdown: float = 1.0
     restart_s: float | None = None
+    priorities: str | None = None
+    priority_ratio: float | None = None
     failures: Path | None = None
     mtbf_h: float | None = None
     repair_h: float = 4.0
@@ -110,6 +116,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
     if not 0 < inputs.congestion < float("inf"):
         raise InputError(f"congestion is {inputs.congestion:g}, must be a positive number")
+    priorities, ratio = _priorities(inputs)
     topology = load_cluster(inputs.cluster)
     if inputs.congestion != 1:
         topology = scaled_links(topology, inputs.congestion)
@@ -137,13 +144,26 @@ def load_scenario(inputs: Inputs) -> Scenario:
         too_large=_rescaled(too_large, scale),
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
-        facts=_facts(inputs, workload, scale),
+        facts=_facts(inputs, workload, scale) | _priority_facts(priorities, ratio),
         knows=knows,
         contention=inputs.contention,
         batch_split=inputs.batch_split,
         restart_s=inputs.restart_s,
         assumed_slowdown=inputs.assumed_slowdown,
+        priorities=priorities,
+        priority_ratio=ratio,
     )
+
+
+def _priorities(inputs: Inputs) -> tuple[PrioritySettings | None, float]:
+    """How priorities are worked out, and how far they count."""
+    if inputs.priorities is None:
+        if inputs.priority_ratio is not None:
+            raise InputError("priority_ratio needs priorities: a file, or on")
+        return None, 0.0
+    ratio = DEFAULT_RATIO if inputs.priority_ratio is None else inputs.priority_ratio
+    check_ratio(ratio)
+    return load_priorities(inputs.priorities), ratio
 
 
 def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[Sequence[Job], Sequence[Job]]:
@@ -242,3 +262,7 @@ def _facts(inputs: Inputs, workload: Workload, scale: float) -> dict[str, Any]:
             "repair_h": inputs.repair_h if inputs.mtbf_h else None,
         },
     }
+
+
+def _priority_facts(priorities: PrioritySettings | None, ratio: float) -> dict[str, Any]:
+    return {} if priorities is None else {"priorities": asdict(priorities), "priority_ratio": ratio}

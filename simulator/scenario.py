@@ -35,6 +35,7 @@ from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
+from simulator.priorities import PrioritySettings, SimulatedPriorities
 from simulator.records import RunRecords
 
 
@@ -55,6 +56,8 @@ class Scenario:
         restart_s: What every restart costs, seconds; None: what the profiles say.
         assumed_slowdown: What each level farther apart costs gangs without a profile; see `CostModel`.
         knows: What schedulers know of how long jobs take.
+        priorities: How Slurm would work out priorities; None: all jobs have the same.
+        priority_ratio: How far they count; see `ClusterState`.
     """
 
     topology: Topology
@@ -69,6 +72,8 @@ class Scenario:
     restart_s: float | None = None
     assumed_slowdown: float = 1.0
     knows: Known = EXACTLY
+    priorities: PrioritySettings | None = None
+    priority_ratio: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,11 @@ def simulate(
         scenario.assumed_slowdown,
         averaging=policy.policy.averaging(policy.knobs),
     )
-    state = ClusterState(scenario.topology, costs.believed(scenario.knows), scenario.knows)
+    believed = costs.believed(scenario.knows)
+    state = ClusterState(scenario.topology, believed, scenario.knows, scenario.priority_ratio)
+    priorities = None
+    if scenario.priorities is not None:
+        priorities = SimulatedPriorities(scenario.priorities, scenario.topology.gpus)
     recording = None
     built = policy.build(state)
     if record and folder is not None:
@@ -154,6 +163,7 @@ def simulate(
             progress=progress,
             keep=records.add,
             costs=costs,
+            priorities=priorities,
         )
         with blaming(policy.policy):
             outcome = engine.run()

@@ -10,6 +10,7 @@ from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.extensions import SLURM_BACKENDS, extension_names
 from dally.jobs.knowledge import Knowledge
+from dally.jobs.priority import DEFAULT_RATIO, check_ratio
 
 VARIABLE = "DALLY_CONFIG"
 DEFAULT_PATH = Path("/etc/dally/dally.toml")
@@ -37,9 +38,10 @@ class Config:
         policy: Policy and knobs, as `dally policies` lists them.
         knowledge: What policies go by of running times: `limits`, `history`, `none`, or `auto` for limits or
             history, whichever told truer so far of the jobs that ended.
+        priority_ratio: Jobs of at least this part of a job's priority in Slurm may overtake it; 0: all may.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
-        backend: How Slurm is reached: `command-line`, `pyslurm`, `auto` for pyslurm where it works, or the
+        backend: How Slurm is reached: `command-line`, `pyslurm`, `auto`, which is the command line, or the
             name of another package's backend (docs/extending.md).
         poll_s: Longest time between two looks at Slurm, seconds.
         start_timeout_s: A released job that does not start within this goes back to waiting, seconds.
@@ -51,6 +53,8 @@ class Config:
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
         listen: Where the controller tells about itself, `host:port`; empty: nowhere.
         url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
+        learn: Folder for records of what the ranks of every job send (`dally-sbatch --learn`); all users may
+            write to it. Empty: only jobs that ask for it are recorded.
         record: File to which every fact and decision goes, for `dally replay`; empty: they are not recorded.
     """
 
@@ -60,6 +64,7 @@ class Config:
     assumed_slowdown: float = 1.25
     policy: str = "srsf-delay"
     knowledge: str = "auto"
+    priority_ratio: float = DEFAULT_RATIO
     batch_split: str = "even"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"
@@ -72,6 +77,7 @@ class Config:
     fallback: str = "plain"
     listen: str = "127.0.0.1:9341"
     url: str = "http://127.0.0.1:9341"
+    learn: str = ""
     record: str = ""
 
     def __post_init__(self) -> None:
@@ -89,11 +95,13 @@ class Config:
             if getattr(self, name) not in choices:
                 valid = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise InputError(f"{name} is {getattr(self, name)!r}, must be {valid}")
+        check_ratio(self.priority_ratio)
         if not 1 <= self.assumed_slowdown <= _MOST_ASSUMED:
             valid = f"1 (none) to {_MOST_ASSUMED}, like 1.25"
             raise InputError(f"assumed_slowdown is {self.assumed_slowdown:g}, must be {valid}")
-        if self.record and not Path(self.record).is_absolute():
-            raise InputError(f"record is {self.record!r}, must be a path that begins with /")
+        for name in ("learn", "record"):
+            if (path := getattr(self, name)) and not Path(path).is_absolute():
+                raise InputError(f"{name} is {path!r}, must be a path that begins with /")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
 

@@ -28,6 +28,7 @@ from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
+from simulator.priorities import PrioritySettings, SimulatedPriorities
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Workload = TypeVar("Workload")
@@ -158,6 +159,8 @@ def simulate(
     split: Split = Split.EVEN,
     contention: bool = False,
     log: CountedEvents | None = None,
+    priorities: PrioritySettings | None = None,
+    priority_ratio: float = 0.0,
 ) -> StudyRun:
     """Simulate one policy in memory.
 
@@ -170,6 +173,8 @@ def simulate(
         split: How gangs over several GPU types split their batch.
         contention: Whether jobs that share links slow each other.
         log: Where events go; by default they are only counted.
+        priorities: How Slurm would work out priorities; None: all jobs have the same.
+        priority_ratio: How far they count; see `ClusterState`.
 
     Raises:
         DallyError: The policy is wrong, leaves jobs waiting for ever, or gets nothing done.
@@ -177,9 +182,11 @@ def simulate(
     spec, log = parse_policy(policy), log or CountedEvents()
     averaging = spec.policy.averaging(spec.knobs)
     costs = CostModel(topology, profiles, split, spec.policy.batching, averaging=averaging)
-    state = ClusterState(topology, costs, known)
+    state = ClusterState(topology, costs, known, priority_ratio)
     links = SharedLinks(costs) if contention else None
-    ended = Engine(Scheduler(state, spec.build(state)), jobs, log, links=links).run()
+    worked_out = None if priorities is None else SimulatedPriorities(priorities, topology.gpus)
+    scheduler = Scheduler(state, spec.build(state))
+    ended = Engine(scheduler, jobs, log, links=links, priorities=worked_out).run()
     if not ended.complete:
         raise DallyError(f"{policy}: {ended.note}")
     return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)

@@ -1,12 +1,14 @@
 """Loads a cluster: one shipped, from a folder of Slurm's files, or from a file known by its content."""
 
 import re
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
 from dally.cluster.host_tables import LINGJUN_COLUMNS, PHILLY_COLUMNS, header_of, read_lingjun, read_philly
 from dally.cluster.links import DefaultLinks
 from dally.cluster.slurm_cluster import read_slurm
+from dally.cluster.slurm_conf import RegisteredNode
 from dally.cluster.toml_file import read_toml
 from dally.cluster.topology import Topology
 from dally.config_text import read_text
@@ -35,6 +37,7 @@ def load_cluster(
     links: DefaultLinks | None = None,
     machines_per_rack: int | None = None,
     absent: bool = False,
+    registered: Iterable[RegisteredNode] = (),
 ) -> Topology:
     """Load a cluster.
 
@@ -46,6 +49,7 @@ def load_cluster(
             NVLink across machines by GPU type. TOML files give their own.
         machines_per_rack: Machines in a rack, for the Philly list only; `MACHINES_PER_RACK` if None.
         absent: Keep nodes that slurm.conf says are FUTURE or DOWN, for callers that ask Slurm what is up.
+        registered: Nodes that slurmctld shows; to Slurm's files those are added that are in none of them.
 
     Raises:
         InputError: There is no such cluster, its files are wrong, or machines_per_rack is given for another
@@ -71,9 +75,9 @@ def load_cluster(
         if header == LINGJUN_COLUMNS:
             return read_lingjun(text, str(path), place.stem, links or DefaultLinks())
         if place.is_dir() or _SLURM.search(text):
-            return read_slurm(place, links, absent=absent)
+            return read_slurm(place, links, absent=absent, registered=registered)
         if _TOPOLOGY.search(text):
-            return read_slurm(place, links, is_topology=True, absent=absent)
+            return read_slurm(place, links, is_topology=True, absent=absent, registered=registered)
         if place.suffix == ".csv":
             tables = " or ".join(repr(",".join(columns)) for columns in (LINGJUN_COLUMNS, PHILLY_COLUMNS))
             raise InputError(f"{path}: header is {','.join(header)!r}, must be {tables}")

@@ -4,11 +4,11 @@ What cannot be used is left out and listed in `Topology.left_out`; only what Slu
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dally.cluster.links import DefaultLinks, nvlink_rack
-from dally.cluster.slurm_conf import SlurmConf, read_slurm_conf
+from dally.cluster.slurm_conf import RegisteredNode, SlurmConf, read_slurm_conf
 from dally.cluster.slurm_gres import UnusableGpusError, gpus_of_node, parse_gres, read_gres_conf
 from dally.cluster.slurm_network import network_of, topology_file
 from dally.cluster.slurm_topology import SlurmNetwork, read_network
@@ -20,7 +20,12 @@ from dally.errors import InputError
 
 
 def read_slurm(
-    path: Path, links: DefaultLinks | None, *, is_topology: bool = False, absent: bool = False
+    path: Path,
+    links: DefaultLinks | None,
+    *,
+    is_topology: bool = False,
+    absent: bool = False,
+    registered: Iterable[RegisteredNode] = (),
 ) -> Topology:
     """Read a cluster from Slurm's files.
 
@@ -32,6 +37,7 @@ def read_slurm(
         links: Links by level, as Slurm's files give none; None: the defaults, and NVLink by GPU type.
         is_topology: The path is that of a topology file, which goes before the one that slurm.conf names.
         absent: Keep nodes that slurm.conf says are FUTURE or DOWN.
+        registered: Nodes that slurmctld shows; those that are in no file are added.
 
     Raises:
         InputError: A file is missing or wrong; the message names it, the line if one is, and the value.
@@ -48,6 +54,7 @@ def read_slurm(
             lacks = "the folder has no slurm.conf" if path.is_dir() else "not a file"
             raise InputError(f"{path}: {lacks}")
     conf = read_slurm_conf(conf_path)
+    conf.register(registered)
     topology = path if is_topology else topology_file(conf)
     machines, left_out = _machines(conf, links, absent)
     if not machines and not left_out:

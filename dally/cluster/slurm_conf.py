@@ -1,7 +1,7 @@
 """Slurm's configuration files: their lines, and what slurm.conf says of nodes, partitions and node sets."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,6 +90,15 @@ def required(line: ConfLine, key: str) -> str:
     return line.values[key.lower()]
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredNode:
+    """A node as slurmctld shows it: its name, `Gres` and features. It may be in no file (`MaxNodeCount=`)."""
+
+    name: str
+    gres: str
+    features: frozenset[str] = frozenset()
+
+
 @dataclass(slots=True)
 class SlurmConf:
     """What slurm.conf says.
@@ -109,6 +118,13 @@ class SlurmConf:
     absent: dict[str, str] = field(default_factory=dict)
     partitions: list[ConfLine] = field(default_factory=list)
     node_sets: dict[str, ConfLine] = field(default_factory=dict)
+
+    def register(self, nodes: Iterable[RegisteredNode]) -> None:
+        """Take in nodes that no file names; of the others the files hold."""
+        for node in nodes:
+            if node.name not in self.nodes:
+                values = {"nodename": node.name, "gres": node.gres, "features": ",".join(node.features)}
+                self.nodes[node.name] = ConfLine(f"scontrol show node {node.name}", values)
 
     def members(self, names: Collection[str]) -> tuple[str, ...]:
         """Nodes by name, where the names of node sets and ALL stand for what they hold."""

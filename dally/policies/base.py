@@ -35,6 +35,7 @@ class Policy(ABC):
         islands: Whether it keeps gangs within one island where a cluster has several (see `Topology`).
         plans_by: What it plans by that jobs without a profile must report (`dally.progress`), in words; empty
             if it needs nothing of that.
+        orders_by_priority: It serves jobs by their priority in Slurm's sense, so nobody needs to see to that.
     """
 
     name: ClassVar[str]
@@ -45,6 +46,7 @@ class Policy(ABC):
     islands: ClassVar[bool] = True
     learns_limits: ClassVar[bool] = False
     plans_by: ClassVar[str] = ""
+    orders_by_priority: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, knobs: Any, state: ClusterState) -> None: ...
@@ -86,11 +88,17 @@ class Policy(ABC):
         """A running job reported how far it is: its length, its speeds and its `end_s()` may be others."""
         self.revised(job, now)
 
+    def reprioritized(self, job: JobState, now: float) -> None:
+        """A job's `priority` has changed, or whether its GPUs may be taken for others (`preemptible`)."""
+
     def finished(self, job: JobState, now: float) -> None:
         """A running job has ended."""
 
     def withdrawn(self, job: JobState, now: float) -> None:
-        """A waiting job is gone: cancelled, or taken out of this policy's hands."""
+        """A waiting job is gone: cancelled, or taken out of this policy's hands.
+
+        It may be submitted again, as where jobs of much higher priority go before it.
+        """
 
     def resumed(self, job: JobState, now: float) -> None:
         """A job submitted just now ran before this policy was built: its wait teaches nothing."""

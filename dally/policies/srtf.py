@@ -57,5 +57,5 @@ class ShortestRemainingTimeFirst(InOrder):
     def _outlasts(self, victim: JobState, takes_s: float, plan: OrderRound) -> bool:
         """Whether a job runs strictly longer than another takes, and that pays for its own restart."""
         left_s = victim.end_s() - plan.now
-        ready = victim.job.preemptible and victim.since_s < plan.now
+        ready = victim.preemptible and victim.since_s < plan.now
         return ready and left_s > takes_s + plan.state.costs.restart_s(victim.job)

@@ -1,5 +1,6 @@
 """One scheduler for both worlds: it tells state and policy what happened, and asks the policy for a plan."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, inf
 
@@ -14,6 +15,7 @@ from dally.profiles.costs import Cost
 from dally.profiles.goodput import Batching
 from dally.scheduling.beliefs import Beliefs, Told, Unknown
 from dally.scheduling.learnt_beliefs import Learnt
+from dally.scheduling.priority_classes import PriorityClasses
 from dally.state import ClusterState, JobHistory, JobState
 
 REVISED_S = 60.0
@@ -80,6 +82,7 @@ class Scheduler:
         self.beliefs = beliefs or beliefs_of(state.knows, policy.learns_limits)
         self._decided = -inf, Plan()
         self._explained: list[Wait] = []
+        self._classes = PriorityClasses(state, policy)
 
     def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -91,6 +94,7 @@ class Scheduler:
 
     def withdraw(self, job_id: str, now: float) -> JobState:
         """A waiting job left."""
+        self._leaves_queue(job_id, now)
         job = self.state.withdraw(job_id)
         self.state.costs.report_progress(job.job, None)
         self.beliefs.left(job)
@@ -101,6 +105,7 @@ class Scheduler:
         self, job_id: str, allocation: Allocation, since_s: float, ready_s: float, now: float, speed: float
     ) -> JobState:
         """A job submitted just now runs already, since before anybody watched."""
+        self._leaves_queue(job_id, now)
         job = self.state.start(job_id, allocation, since_s, ready_s - since_s, speed)
         self.state.count_reported(job_id)
         self.beliefs.runs(job)
@@ -110,14 +115,34 @@ class Scheduler:
     def advance(self, now: float) -> None:
         """Revise the beliefs that are over at `now`, and let the policy see the time."""
         for job in self.beliefs.due(REVISED_S * (now // REVISED_S)):
-            self.policy.revised(job, now)
+            self._revised(job, now)
+        self._classes.update(now)
         self.policy.time_passed(self.state, now)
+
+    def _revised(self, job: JobState, now: float) -> None:
+        if job.job_id not in self.state.behind:
+            self.policy.revised(job, now)
+
+    def _leaves_queue(self, job_id: str, now: float) -> None:
+        """A waiting job is about to start or to leave: the policy is to know it."""
+        job = self.state.jobs[job_id]
+        self._classes.bring_forward(job, now)
+        self._classes.left(job)
+
+    def set_priorities(self, priorities: Mapping[str, float], now: float) -> None:
+        """Waiting jobs, by name, have other priorities: 0 or more each; more goes first."""
+        for job_id, priority in priorities.items():
+            job = self.state.jobs[job_id]
+            job.priority = priority
+            if job_id in self.state.waiting:
+                self.policy.reprioritized(job, now)
 
     def decide(self, now: float) -> Plan:
         """What to do at `now`, once all that is due by then has happened."""
         self.advance(now)
         plan = self.policy.decide(self.state, now)
         self._decided, self._explained = (now, plan), []
+        plan = self._classes.complete(plan, now)
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
         if not self.state.waiting or due_s == inf:
             return plan
@@ -133,6 +158,7 @@ class Scheduler:
     def start(self, job_id: str, allocation: Allocation, now: float, speed: float) -> JobState:
         """A waiting job was started; it first pays its restart if it ran before."""
         job = self.state.jobs[job_id]
+        self._leaves_queue(job_id, now)
         self.state.start(job_id, allocation, now, restart_s(job, self.state.costs), speed)
         self.beliefs.runs(job)
         self.policy.started(job, now)
@@ -164,7 +190,7 @@ class Scheduler:
         self.policy.finished(job, now)
         self.state.costs.report_progress(job.job, None)
         for other in self.beliefs.ended(job, work_s, now):
-            self.policy.revised(other, now)
+            self._revised(other, now)
         return job
 
     def withhold(self, machine: int, gpus: int) -> None:
@@ -174,7 +200,7 @@ class Scheduler:
     def protect(self, job_id: str) -> Job:
         """A waiting job is not to be preempted any more, once it runs."""
         job = self.state.jobs[job_id]
-        if job_id not in self.state.waiting:
+        if job_id not in self.state.waiting and job_id not in self.state.behind:
             raise AssertionError(f"job {job_id} is {job.phase}, not waiting")
         job.job = replace(job.job, preemptible=False)
         return job.job
@@ -207,7 +233,9 @@ class Scheduler:
     def wait_explained(self, decision: Wait) -> None:
         """The reason of a wait is on record; the wait need not be explained again."""
         self.state.unexplained.pop(decision.job_id, None)
-        self._explained.append(decision)
+        self._classes.explained(decision)
+        if decision.job_id not in self.state.behind:
+            self._explained.append(decision)
 
     def plan_applied(self, now: float) -> None:
         """The plan of `now` was carried out as far as that could be: the policy learns how far."""

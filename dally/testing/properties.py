@@ -26,6 +26,7 @@ from dally.scheduling.scheduler import Scheduler, told_slowdown
 from dally.state import ClusterState, JobHistory, JobState, Phase
 from dally.testing.worlds import Result, World, simulate
 from simulator.engine import Engine
+from simulator.priorities import AccountSettings, PrioritySettings, UserSettings
 
 PROFILES = ProfileSet(
     "all", tuple(each for name in ("dally", "gavel", "pollux") for each in load_profiles(name).profiles)
@@ -39,6 +40,17 @@ STEADY_PROFILES = ProfileSet(
 """No model whose batch is worth more in the course of training: that a job's speed changed while it ran, a
 scheduler that is built anew learns from reports, which simulated jobs do not make."""
 STEADY_MODELS = ("", "resnet50", "bert-large", "resnet-50", "transformer")
+
+_QUICK_PRIORITIES = PrioritySettings(
+    weight_age=500.0,
+    weight_fair_share=1000.0,
+    max_age_s=20_000.0,
+    half_life_s=20_000.0,
+    period_s=300.0,
+    accounts={"": AccountSettings(qos_factor=0.5)},
+    users={"u0": UserSettings(shares=2.0), "u2": UserSettings(nice=200.0)},
+)
+"""They change within the few hours that a world lasts."""
 
 MOVES = ("migrate", "resize")
 _RESIZE_S = 3.0
@@ -217,6 +229,16 @@ def a_rebuilt_policy_decides_the_same(
     Engine(scheduler, jobs, EventLog(io.StringIO()), world.outages, costs=costs).run()
 
 
+def much_lower_priority_takes_no_gpus(policy: str | PolicySpec, world: World) -> None:
+    """Where priorities count each job still ends once, and none is stopped for one of much lower priority."""
+    users = [replace(job, user=f"u{number % 3}") for number, job in enumerate(world.jobs)]
+    asked = World(world.topology, tuple(users), world.outages)
+    result = simulate(
+        policy, asked.topology, asked.jobs, asked.outages, PROFILES, priorities=_QUICK_PRIORITIES
+    )
+    _holds_throughout(result, asked)
+
+
 PROPERTIES = (
     every_job_ends_once,
     every_job_ends_once_on_shared_links,
@@ -224,6 +246,7 @@ PROPERTIES = (
     same_inputs_give_the_same_bytes,
     same_inputs_give_the_same_bytes_on_shared_links,
     a_rebuilt_policy_decides_the_same,
+    much_lower_priority_takes_no_gpus,
 )
 """All of them, for `pytest.mark.parametrize`."""
 

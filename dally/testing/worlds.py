@@ -13,7 +13,8 @@ from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
-from dally.plan import Plan
+from dally.jobs.priority import DEFAULT_RATIO, may_take_gpus
+from dally.plan import Plan, Preempt
 from dally.policies.base import Policy
 from dally.policies.registry import PolicySpec, parse_policy
 from dally.profiles.contention import SharedLinks
@@ -26,6 +27,7 @@ from dally.state import ClusterState
 from dally.testing.described import described
 from simulator.engine import Engine, Outcome
 from simulator.failures import Outage
+from simulator.priorities import PrioritySettings, SimulatedPriorities
 
 FABRIC = Link(4.8e12)
 NIC = Link(200e9, 2.5e-6)
@@ -77,12 +79,21 @@ class CheckedScheduler(Scheduler):
         before = described(self.policy)
         free = [self.state.free.on(domain.index) for domain in self.state.topology.domains]
         plan = super().decide(now)
+        self._check_priorities(plan)
         assert described(self.policy) == before, "deciding has changed the policy"
         again = super().decide(now)
         assert again == plan
         assert described(again.memo) == described(plan.memo)
         assert [self.state.free.on(domain.index) for domain in self.state.topology.domains] == free
         return plan
+
+    def _check_priorities(self, plan: Plan) -> None:
+        """Nobody is stopped for a job of a much lower priority, whatever the policy."""
+        jobs, ratio = self.state.jobs, 0.0 if self.policy.orders_by_priority else self.state.priority_ratio
+        for each in plan.decisions:
+            for taker in each.by if isinstance(each, Preempt) else ():
+                enough = may_take_gpus(jobs[taker].priority, jobs[each.job_id].priority, ratio)
+                assert enough, f"{each.job_id} is stopped for {taker}, of much lower priority"
 
 
 @dataclass(frozen=True)
@@ -114,13 +125,16 @@ def simulate(
     split: Split = Split.EVEN,
     knows: Known = EXACTLY,
     until_s: float = inf,
+    priorities: PrioritySettings | None = None,
+    priority_ratio: float = DEFAULT_RATIO,
 ) -> Result:
     """Simulate in memory, checking at each moment that the policy is pure; no further than `until_s`."""
     spec = parse_policy(policy) if isinstance(policy, str) else policy
     costs = CostModel(
         topology, profiles, split, spec.policy.batching, averaging=spec.policy.averaging(spec.knobs)
     )
-    state = ClusterState(topology, costs.believed(knows), knows)
+    ratio = 0.0 if priorities is None else priority_ratio
+    state = ClusterState(topology, costs.believed(knows), knows, ratio)
     links = SharedLinks(costs) if contention else None
     log = io.StringIO()
     scheduler = CheckedScheduler(state, spec.build(state))
@@ -135,6 +149,7 @@ def simulate(
         stop=lambda: clock[-1] >= until_s,
         progress=lambda now, _: clock.append(now),
         costs=costs,
+        priorities=None if priorities is None else SimulatedPriorities(priorities, topology.gpus),
     )
     return Result(engine.run(), log.getvalue())
 

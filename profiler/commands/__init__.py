@@ -10,6 +10,7 @@ _SUBCOMMANDS = {
     "fit": ("profiler.commands.fit", "Make profiles again from the raw files of a folder."),
     "here": ("profiler.commands.here", "Measure on this machine."),
     "import": ("profiler.commands.import_tables", "Make profiles from published tables."),
+    "learn": ("profiler.commands.learn", "Tell what a recorded job sends, and its parallel plan."),
     "local": ("profiler.commands.local", "Measure between emulated hosts on this machine."),
     "models": ("profiler.commands.models", "List the models that can be measured."),
     "remove": ("profiler.commands.remove", "Remove a profile."),

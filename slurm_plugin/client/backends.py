@@ -24,7 +24,7 @@ def open_slurm(name: str) -> Slurm:
         InputError: Pyslurm was asked for and does not work here.
         ExtensionError: It is another package's and is broken.
     """
-    if name == "command-line":
+    if name in ("command-line", "auto"):
         return CommandLine()
     if name in extension_names(SLURM_BACKENDS):
         opener: Callable[[], Slurm] = load_extension(SLURM_BACKENDS, name)
@@ -36,8 +36,6 @@ def open_slurm(name: str) -> Slurm:
             "0"  # libslurm reads it at each request and else cuts long task lists
         )
         return PyslurmSlurm(importlib.import_module("pyslurm"), CommandLine())
-    if name == "auto":
-        return CommandLine()
     raise InputError(
         f"backend pyslurm does not work here: {problem}; where Slurm {_VERSION} and its headers are, "
         "install it by `pip install '.[pyslurm]'` in Dally's folder, else use the backend command-line"

@@ -2,10 +2,12 @@
 
 import os
 import re
+import secrets
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 
 from dally.errors import InputError
@@ -13,23 +15,36 @@ from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
-from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
+from slurm_plugin.client.job_json import read_records
 from slurm_plugin.client.node_text import (
     read_blocks,
     read_licenses,
     read_nodes,
     read_partitions,
-    read_records,
     read_reservations,
+)
+from slurm_plugin.client.node_text import read_records as read_lines
+from slurm_plugin.client.priority_factors import (
+    QOS_PRIORITY_COLUMNS,
+    SHARE_COLUMNS,
+    read_fair_shares,
+    read_partition_factors,
+    read_qos_factors,
+    read_weights,
 )
 from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
+    Annotate,
     Cancel,
     Order,
     Partition,
+    PriorityFactors,
+    ReleaseOnNodes,
+    ReleaseToSlurm,
     Reservation,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -39,6 +54,8 @@ from slurm_plugin.client.slurm import (
 _AT_ONCE = 100
 """Orders for one process, so that each time-out is for a bounded amount of work."""
 
+_ALL_JOBS = ("--all", "--states=all")
+_HELD = "an administrator holds it (JobHeldAdmin)"
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
 _ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
 _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
@@ -68,11 +85,46 @@ class CommandLine:
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
         self._json = ""
+        self._changed_jobs: ChangedJobs | None = ChangedJobs(
+            self._squeue, self._show_jobs, self.read_all_jobs
+        )
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
+        return in_order(self.records())
+
+    def records(self) -> Records:
+        """The same jobs, by the number that Slurm has for them."""
+        if self._changed_jobs is not None:
+            try:
+                return self._changed_jobs.look()
+            except SlurmUnavailableError as error:
+                if not reads_no_lines(error):
+                    raise
+                self._changed_jobs = None
+        return self.read_all_jobs()
+
+    def read_all_jobs(self) -> Records:
+        """All jobs by JSON, which takes ten times as long, by the number that Slurm has for them."""
         self._json = self._json or json_option(self.read("squeue", "--version"))
-        return read_jobs(self.read("squeue", "--all", "--states=all", self._json))
+        return read_records(self.read("squeue", *_ALL_JOBS, self._json))
+
+    def _squeue(self, columns: str) -> str:
+        return self.read(
+            "squeue", *_ALL_JOBS, "--array-unique", "--noheader", "--noconvert", f"--Format={columns}"
+        )
+
+    def _show_jobs(self, numbers: Sequence[int]) -> list[str]:
+        """What scontrol says of each job; a mark that nobody can guess is between them."""
+        mark = f"Q{secrets.token_hex(6)}"
+        lines = [f"show hostnames {mark}\nshow job {number}\n" for number in numbers]
+        said = self._run(
+            "scontrol", "--oneliner", "--details", text=f"{''.join(lines)}show hostnames {mark}\n"
+        )
+        _, *parts = said.stdout.split(f"\n{mark}\n")
+        if len(parts) != len(numbers) + 1:
+            raise SlurmUnavailableError(f"scontrol ended early: {first_line(said.stderr) or said.returncode}")
+        return parts[:-1]
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
@@ -86,11 +138,11 @@ class CommandLine:
         """All partitions."""
         return read_partitions(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
         cluster = enforced_for(self.read("scontrol", "show", "config"))
         if not cluster:
-            return ()
+            return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
@@ -100,12 +152,28 @@ class CommandLine:
         version = parse_version(self.read("scontrol", "--version")) or (0, 0)
         if version < BLOCKS_SINCE:
             return BlockTopology()
-        shown = read_records(
-            self.read("scontrol", "--oneliner", "--all", "show", "partition"), "PartitionName"
-        )
+        shown = read_lines(self.read("scontrol", "--oneliner", "--all", "show", "partition"), "PartitionName")
         named = {shown.get(name, {}).get("Topology", "") for name in partitions}
         show = ("scontrol", "--oneliner", "show", "topology")
-        return read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
+        found = read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
+        if found.wants_segments:
+            self._changed_jobs = None  # its lines tell no segments
+        return found
+
+    def priority_factors(self) -> PriorityFactors:
+        """The factors of priorities, if Slurm's have any; without accounting all are of one share and QOS."""
+        factors = read_weights(self.read("scontrol", "show", "config"))
+        if factors is None:
+            return PriorityFactors()
+        partitions = read_partition_factors(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
+        shares, qos = {}, {}
+        if factors.weight_fair_share:
+            table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
+            shares = read_fair_shares(self.read("sshare", *table))
+        if factors.weight_qos:
+            show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
+            qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
+        return replace(factors, partitions=partitions, qos=qos, fair_share=shares)
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""
@@ -118,8 +186,19 @@ class CommandLine:
         return read_ended(self.read("sacct", *whose, since, "--parsable2", f"--format={_ENDED}"))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
-        """Carry out orders; one that holds something that is no number and no name is refused unsent."""
-        return run_checked(orders, self._run_all)
+        """Carry out orders; one that holds something that is no number and no name is refused unsent.
+
+        So is the release of a job that an administrator holds.
+        """
+        releases = [order.job_id for order in orders if isinstance(order, ReleaseOnNodes | ReleaseToSlurm)]
+        held = self._changed_jobs.held_by_administrator(releases) if self._changed_jobs and releases else ()
+
+        def run(some: Sequence[Order]) -> Iterator[str | None]:
+            ours = [order for order in some if not _is_release_of(order, held)]
+            answers = self._run_all(ours)
+            return (_HELD if _is_release_of(order, held) else next(answers) for order in some)
+
+        return run_checked(orders, run)
 
     def _run_all(self, orders: Sequence[Order]) -> Iterator[str | None]:
         """Carry out orders of one kind together, each step for all of them; no process gets too many."""
@@ -134,9 +213,11 @@ class CommandLine:
                     # `--full` reaches the script and its steps. Without `--state` KILL would cancel a job
                     # that waits.
                     yield from self._scancel(some, "--state=RUNNING", "--full", f"--signal={signal_name}")
+                elif kind is Annotate:
+                    yield from self._annotate([each for each in some if isinstance(each, Annotate)])
                 else:
                     yield from self._control(
-                        [steps(order) for order in some if not isinstance(order, Signal | Cancel)]
+                        [steps(order) for order in some if not isinstance(order, Signal | Cancel | Annotate)]
                     )
 
     def _control(self, lines: Sequence[tuple[str, ...]]) -> list[str | None]:
@@ -157,6 +238,21 @@ class CommandLine:
             why = first_line(output.stderr) or output.returncode
             raise SlurmUnavailableError(f"scontrol ended early: {why}")
         return said
+
+    def _annotate(self, orders: Sequence[Annotate]) -> list[str | None]:
+        """Set the comments, for all jobs with the same one by one command: its words are no line's."""
+        jobs: dict[str, list[str]] = {}
+        for order in orders:
+            jobs.setdefault(order.admin_comment, []).append(order.job_id)
+        refusals: dict[str, str | None] = {}
+        for comment, numbers in jobs.items():
+            about = (f"JobId={','.join(numbers)}", f"AdminComment={comment}")
+            output = self._run("scontrol", "update", *about)
+            said = output.stderr.splitlines()
+            refusals.update({number: _refusal(number, said) for number in numbers})
+            if output.returncode and not any(refusals[number] for number in numbers):
+                refusals.update(dict.fromkeys(numbers, first_line(output.stderr) or "scontrol failed"))
+        return [refusals[order.job_id] for order in orders]
 
     def _scancel(self, orders: Sequence[Order], *options: str) -> list[str | None]:
         numbers = [order.job_id for order in orders if isinstance(order, Signal | Cancel)]
@@ -234,6 +330,10 @@ def parse_version(text: str) -> tuple[int, int] | None:
     """The version in what a command prints of it, such as `slurm-wlm 22.05.8`; None if there is none."""
     match = re.search(r"(\d+)\.(\d+)", text)
     return (int(match[1]), int(match[2])) if match else None
+
+
+def _is_release_of(order: Order, jobs: Container[str]) -> bool:
+    return isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.job_id in jobs
 
 
 def _refusal(number: str, lines: Sequence[str]) -> str | None:

@@ -35,6 +35,10 @@ _TRES = (
     *("cpus_per_tres", "memory_per_tres"),
 )
 _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?", re.ASCII)
+_COUNTED = re.compile(
+    r"(?:^|,)(cpu|mem|node|gres/gpu(?::[^:(),=]+)?)=([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMGTP]?)(?=,|$)", re.ASCII
+)
+_MEGABYTES = {"": 1, "K": 2.0**-10, "M": 1, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
 _MOST = 2**53
 _SIGNAL_BITS = 0x7F
 
@@ -43,6 +47,16 @@ Record = Mapping[str, Any]
 
 def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     """The jobs in what `squeue --json` printed, array tasks one by one, by submission and number.
+
+    Raises:
+        SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
+    """
+    jobs = (job for jobs in read_records(text).values() for job in jobs)
+    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+
+
+def read_records(text: str) -> dict[int, tuple[SlurmJob, ...]]:
+    """The same jobs by the number that Slurm has for them: all tasks of an array that are alike have one.
 
     Raises:
         SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
@@ -56,8 +70,7 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     if document.get("errors"):
         raise SlurmUnavailableError(f"squeue: {_first_error(document['errors'])}")
     records = (_plain(record) for record in document["jobs"] if isinstance(record, dict))
-    jobs = (job for record in records for job in _jobs(record))
-    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+    return {_whole(record.get("job_id")): tuple(_jobs(record)) for record in records}
 
 
 def _first_error(errors: Any) -> str:
@@ -84,8 +97,13 @@ def _plain(record: Record) -> Record:
         killed_by = _plain_value(killing.get("id")) if isinstance(killing, Mapping) else None
         plain["exit_code"] = (_whole(code) << 8) | (_whole(killed_by) & _SIGNAL_BITS)
     for key in _TRES:
-        plain[key] = _text(record.get(key)).replace("gres/", "gres:").replace("=", ":")
+        plain[key] = same_in_all_versions(_text(record.get(key)))
     return plain
+
+
+def same_in_all_versions(tres: str) -> str:
+    """Resources by name as 22.05 writes them, like `gres:gpu:8`; later versions write `gres/gpu=8`."""
+    return tres.replace("gres/", "gres:").replace("=", ":")
 
 
 def _plain_value(value: Any) -> Any:
@@ -107,6 +125,12 @@ def _jobs(record: Record) -> Iterator[SlurmJob]:
         yield job
     for task_id in read_tasks(tasks):
         yield replace(job, job_id=f"{array}_{task_id}")
+
+
+def _nice(value: Any) -> int:
+    """A number below 0 comes as what 32 bits without a sign make of it."""
+    nice = _number(value) or 0.0
+    return int(nice if nice < 2**31 else nice - 2**32)
 
 
 def read_tasks(text: str) -> Iterator[int]:
@@ -139,6 +163,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         account=_text(get("account")),
         job_name=_text(get("name")),
         qos=_text(get("qos")),
+        nice=_nice(get("nice")),
         licenses=_text(get("licenses")),
         memory_per_node_mb=_whole(get("memory_per_node")),
         memory_per_cpu_mb=_whole(get("memory_per_cpu")),
@@ -177,9 +202,11 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         exit_code=128 + killed_by if killed_by else status >> 8,
         array_id=str(_whole(get("array_job_id")) or ""),
         array_throttle=_whole(get("array_max_tasks")),
+        tres=read_tres(("" if waits else _text(get("tres_alloc_str"))) or _text(get("tres_req_str"))),
     )
 
 
+@lru_cache(maxsize=1024)
 def job_state(name: str) -> State:
     """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))
@@ -198,6 +225,12 @@ def _gpus_by_node(nodes: tuple[str, ...], detail: Any) -> dict[str, int]:
 def count_gpus(gres: str) -> int:
     """How many GPUs a list of resources names, like `gpu:h100:8(IDX:0-7),shard:4`."""
     return sum(map(int, _GPUS.findall(gres)))
+
+
+@lru_cache(maxsize=4096)
+def read_tres(text: str) -> Mapping[str, float]:
+    """The resources that Dally counts in a list like `cpu=2,mem=100G,gres/gpu:a100=4`; memory in MB."""
+    return {name: float(count) * _MEGABYTES[unit] for name, count, unit in _COUNTED.findall(text)}
 
 
 def node_names(hostlist: str | None) -> tuple[str, ...]:

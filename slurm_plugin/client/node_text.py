@@ -13,7 +13,8 @@ _USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 _BAD = re.compile(
     r"BLOCKED|DOWN|DRAIN|DRAINED|DRAINING|FAIL|FAILING|INVAL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*"
 )
-_LIMIT = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
+_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
+_STARTS_JOBS = ("UP", "DRAIN", "")
 _NONE = ("(null)", "N/A", "None")
 
 
@@ -32,6 +33,7 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
             cpus=number(record.get("CPUEfctv") or record.get("CPUTot", "")),
             cpus_used=number(record.get("CPUAlloc", "")),
             memory_used_mb=number(record.get("AllocMem", "")),
+            gres=record.get("Gres", ""),
         )
         for name, record in read_records(text, "NodeName").items()
     )
@@ -68,6 +70,7 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
             node_names(record.get("Nodes")),
             number(record.get("StartTime", "")),
             number(record.get("EndTime", "")),
+            "MAINT" in record.get("Flags", "").split(","),
         )
         for name, record in read_records(text, "ReservationName").items()
     )
@@ -75,13 +78,35 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
 
 def read_partitions(text: str) -> tuple[Partition, ...]:
     """The partitions in what `scontrol --oneliner show partition` printed."""
-    found = []
-    for name, record in read_records(text, "PartitionName").items():
-        limit = _LIMIT.fullmatch(record.get("MaxTime", ""))  # like 2-12:00:00; UNLIMITED is none
-        days, hours, minutes, seconds = (int(part or 0) for part in limit.groups()) if limit else (inf,) * 4
-        longest_s = days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
-        found.append(Partition(name, longest_s))
-    return tuple(found)
+    return tuple(
+        Partition(
+            name,
+            longest_s=read_time_s(record.get("MaxTime", "")),
+            min_nodes=int(number(record.get("MinNodes", ""))),
+            max_nodes=number(most) if (most := record.get("MaxNodes", "")).isdecimal() else inf,
+            starts_jobs=record.get("State", "") in _STARTS_JOBS,
+            qos=record.get("QoS", ""),
+            accounts=_allowed(record.get("AllowAccounts", "")),
+            denied_accounts=_allowed(record.get("DenyAccounts", "")) or frozenset(),
+            allowed_qos=_allowed(record.get("AllowQos", "")),
+            denied_qos=_allowed(record.get("DenyQos", "")) or frozenset(),
+        )
+        for name, record in read_records(text, "PartitionName").items()
+    )
+
+
+def _allowed(names: str) -> frozenset[str] | None:
+    """The names in a list; None where it is about all, or missing."""
+    return None if names in ("", "ALL") else frozenset(names.split(","))
+
+
+def read_time_s(text: str) -> float:
+    """A span like 2-12:00:00 in seconds; inf if it is none, as UNLIMITED is."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return inf
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
 
 
 def read_licenses(text: str) -> dict[str, int]:

@@ -3,8 +3,11 @@
 pyslurm shows and does less than Slurm's commands, so a second backend stands in, the command line, for:
 
 - What a job asks for and how it ended: pyslurm loses the count of `--gpus` and its relatives, takes 128 off
-  exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new
-  or has ended, and once a minute; in between pyslurm says what changes by itself or by our orders.
+  exit codes from 128 on, and fails on a comment that is not UTF-8. So commands read all jobs when one is new,
+  has ended or asks for something else, and every ten seconds; in between pyslurm says what changes by itself
+  or by our orders.
+- Why a job waits where Slurm has a description of it, and who holds it then: pyslurm shows the description.
+- Which task of an array a record is: pyslurm shows None for task 0, and for what is left of an array.
 - `ReleaseOnNodes` on a task of an array, with another size or time limit, or where the number of nodes or the
   reservation has to be taken back: pyslurm takes a job's own number only, and cannot change the node count
   or empty a field.
@@ -17,23 +20,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from dally.jobs.job import Job
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.job_json import HOLDS, job_state, node_names, read_tasks
+from slurm_plugin.client.changed_jobs import Records, in_order
+from slurm_plugin.client.job_json import HOLDS, job_state, node_names
+from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
+    AccountingLimits,
     Hold,
     Order,
     Partition,
+    PriorityFactors,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Reservation,
     Reserve,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -41,10 +47,12 @@ from slurm_plugin.client.slurm import (
     State,
 )
 
-REREAD_S = 60.0
+REREAD_S = 10.0
 """Commands read all jobs at least this often: people change what a job asks for while it waits."""
 
-_FENCE_MINUTES = 1
+_ASKED = ("time_limit", "qos", "account", "excluded_nodes")
+"""What pyslurm shows of what a job asks for and no start changes: if it changes, commands read all jobs."""
+
 _LAST_SYSTEM_ERROR = 999
 """Slurm numbers its own errors from 1000; below are the system's, so slurmctld has not answered."""
 
@@ -64,10 +72,14 @@ _NO_ANSWER = (
     "ESLURM_AUTH_CRED_INVALID",
 )
 
-_REQUEUED = "job requeued in held state"
-"""A description, which pyslurm shows in place of the reason, JobHeldUser."""
+_DUPLICATE = "Duplicate reservation name"
 
-_Key = tuple[str, float]
+
+class Commands(Slurm, Protocol):
+    """Slurm by its commands, which also tell the number that Slurm has for a job."""
+
+    def records(self) -> Records:
+        """All jobs by that number."""
 
 
 class PyslurmSlurm:
@@ -82,26 +94,33 @@ class PyslurmSlurm:
         clock: Seconds since 1970.
     """
 
-    def __init__(self, module: Any, commands: Slurm, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, module: Any, commands: Commands, clock: Callable[[], float] = time.time) -> None:
         self._pyslurm = module
         self._commands = commands
         self._clock = clock
         self._no_answer = {getattr(module, name) for name in _NO_ANSWER}
-        self._known: dict[_Key, SlurmJob] = {}
+        self._known: Records = {}
+        self._asked: dict[int, tuple[Any, ...]] = {}
         self._read_at_s = float("-inf")
+        self._reserved: set[str] = set()
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs, in the order of the command line; one that ends between two questions is left out."""
-        records = {key: record for record in self._load("Jobs") for key in _keys(record)}
+        records = {record.id: record for record in self._load("Jobs")}
+        asked = {number: _asked(record) for number, record in records.items()}
         age_s = self._clock() - self._read_at_s
-        if not 0 <= age_s < REREAD_S or any(self._is_news(key, record) for key, record in records.items()):
-            self._known = {(job.job_id, job.submit_s): job for job in self._commands.jobs()}
+        # A job that has left since the last time is no news, and neither is one that commands do not show.
+        if not 0 <= age_s < REREAD_S or not asked.items() <= self._asked.items():
+            self._known = self._commands.records()
             self._read_at_s = self._clock()
-        return tuple(_refreshed(job, records[key]) for key, job in self._known.items() if key in records)
-
-    def _is_news(self, key: _Key, record: Any) -> bool:
-        job = self._known.get(key)
-        return job is None or (_state(record) is State.ENDED and job.state is not State.ENDED)
+        self._asked = asked
+        return in_order(
+            {
+                number: tuple(_refreshed(job, records[number]) for job in jobs)
+                for number, jobs in self._known.items()
+                if number in records and jobs and jobs[0].submit_s == (records[number].submit_time or 0)
+            }
+        )
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes; GPUs in use are counted from jobs, as nodes show them only where they are accounted."""
@@ -114,8 +133,15 @@ class PyslurmSlurm:
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
+        maintenance = self._pyslurm.ReservationFlags.MAINTENANCE
         return tuple(
-            Reservation(record.name, node_names(record.nodes), record.start_time or 0, record.end_time or 0)
+            Reservation(
+                record.name,
+                node_names(record.nodes),
+                record.start_time or 0,
+                record.end_time or 0,
+                maintenance in record.flags,
+            )
             for record in self._load("Reservations")
         )
 
@@ -123,13 +149,17 @@ class PyslurmSlurm:
         """All partitions, by commands: they are asked for rarely."""
         return self._commands.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits, by commands."""
         return self._commands.limits()
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks, by commands."""
         return self._commands.blocks(partitions)
+
+    def priority_factors(self) -> PriorityFactors:
+        """The factors, by commands."""
+        return self._commands.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name, by commands: few jobs ask for any."""
@@ -143,10 +173,11 @@ class PyslurmSlurm:
         """Carry out orders, in this order: by pyslurm what it can, else with its neighbours by commands.
 
         One that holds something that is no number and no name is refused unsent. After one that changes a
-        time limit commands read all jobs anew, as pyslurm is not asked for that.
+        size or a time limit commands read all jobs anew, as pyslurm does not show all of that.
         """
         if any(
-            isinstance(order, ReleaseOnNodes | ReleaseToSlurm) and order.limit_min is not None
+            isinstance(order, ReleaseOnNodes | ReleaseToSlurm)
+            and (order.limit_min is not None or order.tasks is not None)
             for order in orders
         ):
             self._read_at_s = float("-inf")
@@ -155,6 +186,8 @@ class PyslurmSlurm:
     def _run_all(self, orders: Sequence[Order]) -> list[str | None]:
         placing = any(isinstance(order, ReleaseOnNodes) for order in orders)
         jobs = {str(job.id): job for job in self._load("Jobs")} if placing else {}
+        reserving = any(isinstance(order, Reserve) for order in orders)
+        self._reserved = {each.name for each in self._load("Reservations")} if reserving else set()
         answers: list[str | None] = []
         for by_pyslurm, neighbours in groupby(orders, key=lambda order: _is_for_pyslurm(order, jobs)):
             some = tuple(neighbours)
@@ -166,7 +199,10 @@ class PyslurmSlurm:
             if isinstance(order, ReleaseOnNodes):
                 self._place(order)
             elif isinstance(order, Reserve):
+                if order.name in self._reserved:
+                    return _DUPLICATE
                 self._fence(order)
+                self._reserved.add(order.name)
         except self._pyslurm.RPCError as error:
             if error.errno in self._no_answer or 0 < error.errno <= _LAST_SYSTEM_ERROR:
                 raise _unavailable(error) from error
@@ -192,7 +228,7 @@ class PyslurmSlurm:
             nodes=",".join(order.nodes),
             users=[order.user],
             start_time=int(self._clock()),
-            duration=_FENCE_MINUTES,
+            duration=order.minutes,
             flags=flags.IGNORE_RUNNING_JOBS | flags.OVERLAP | flags.FLEX | flags.NO_JOB_HOLD_AFTER_END,
         )
         try:
@@ -219,7 +255,10 @@ def _one_line(error: Exception) -> str:
 
 
 def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
-    """Whether pyslurm can do it as asked; tasks of arrays are not among `jobs`, by number of their own."""
+    """Whether pyslurm can do it as asked; tasks of arrays are not among `jobs`, by number of their own.
+
+    Commands look who holds a job before they release one that has a description.
+    """
     if isinstance(order, Reserve):
         return True
     job = jobs.get(order.job_id) if isinstance(order, ReleaseOnNodes) else None
@@ -228,28 +267,27 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
         and isinstance(order, ReleaseOnNodes)
         and order.tasks is None
         and order.limit_min is None
+        and shown_reason(job.state_reason or "None")[1]
         and job.num_nodes == job.max_nodes == len(order.nodes)
         and (order.reservation is not None or job.reservation is None)
     )
 
 
-def _keys(record: Any) -> tuple[_Key, ...]:
-    """Number and submission of each job that a record stands for: the waiting tasks of an array share one."""
-    submit_s = float(record.submit_time or 0)
-    if record.array_id is None:
-        return ((str(record.id), submit_s),)
-    if record.array_tasks_waiting is None:
-        tasks: Iterable[int] = (record.array_task_id or 0,)  # pyslurm shows task 0 as None
-    else:
-        tasks = read_tasks(record.array_tasks_waiting)
-    return tuple((f"{record.array_id}_{task}", submit_s) for task in tasks)
+def _asked(record: Any) -> tuple[Any, ...]:
+    """What of a record commands must read anew if it changes."""
+    asks = tuple(getattr(record, name) for name in _ASKED)
+    has_ended = _state(record) is State.ENDED
+    description = "" if shown_reason(record.state_reason or "None")[1] else record.state_reason
+    return record.submit_time, record.array_tasks_waiting, has_ended, description, asks
 
 
 def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
     """A job as commands showed it, with what pyslurm knows better by now."""
     state = _state(record)
     waits = state is State.PENDING
-    reason = {None: "", "None": "", _REQUEUED: "JobHeldUser"}.get(record.state_reason, record.state_reason)
+    reason, is_certain = shown_reason(record.state_reason or "None")
+    if not is_certain:
+        reason = job.reason
     return replace(
         job,
         state=state,
@@ -290,11 +328,12 @@ def _gpus(gres: Mapping[str, Any]) -> int:
 
 def _node(record: Any, gpus_used: int) -> SlurmNode:
     state = record.state or ""
+    counts = {name: _gpus({name: count}) for name, count in record.configured_gres.items()}
     return SlurmNode(
         name=record.name,
         available=is_available(state),
         state_name=state.lower(),
-        gpus=_gpus(record.configured_gres),
+        gpus=sum(counts.values()),
         gpus_used=gpus_used,
         partitions=tuple(record.partitions),
         memory_mb=record.real_memory or 0,
@@ -302,4 +341,5 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         cpus=record.effective_cpus or record.total_cpus or 0,
         cpus_used=record.allocated_cpus or 0,
         memory_used_mb=record.allocated_memory or 0,
+        gres=",".join(f"{name}:{count}" for name, count in counts.items() if count),
     )

@@ -1,18 +1,42 @@
-"""Reads the limits that sacctmgr shows, of QOS and of associations, as far as they are on GPUs and jobs."""
+"""Reads the limits that sacctmgr shows, of QOS and of associations, on what Dally counts of a job."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from slurm_plugin.client.slurm import ResourceLimit
+from slurm_plugin.client.job_json import read_tres
+from slurm_plugin.client.node_text import read_time_s
+from slurm_plugin.client.slurm import AccountingLimits, ResourceLimit
 
-QOS_COLUMNS = (
-    "Name,GrpTRES,GrpJobs,MaxTRESPerUser,MaxJobsPerUser,MaxTRESPerAccount,MaxJobsPerAccount,MaxTRESPerJob"
-)
-ASSOCIATION_COLUMNS = "Account,User,Partition,ParentName,GrpTRES,GrpJobs,MaxJobs,MaxTRESPerJob"
+_OF_QOS = {
+    "GrpTRES": "",
+    "GrpJobs": "",
+    "MaxTRESPerUser": "user",
+    "MaxJobsPerUser": "user",
+    "MaxTRESPerAccount": "account",
+    "MaxJobsPerAccount": "account",
+    "MaxTRESPerJob": "",
+    "MaxWall": "",
+}
+"""The limits of a QOS by their columns, each with whose jobs it counts apart."""
 
-_GPUS = re.compile(r"(?:^|,)gres/gpu=([0-9]{1,9})(?=,|$)", re.ASCII)
+_OF_ASSOCIATION = {
+    "GrpTRES": ("GrpTRES",),
+    "GrpJobs": ("GrpJobs",),
+    "MaxJobs": ("MaxJobsPerUser", "MaxJobsPerAccount"),
+    "MaxTRESPerJob": ("MaxTRESPerJob",),
+    "MaxWall": ("MaxWall",),
+}
+"""The limits of an association, each with those of a QOS that go before it."""
+
+QOS_COLUMNS = ",".join(("Name", "Flags", *_OF_QOS))
+ASSOCIATION_COLUMNS = ",".join(("Account", "User", "Partition", "ParentName", *_OF_ASSOCIATION))
+
+_ONE_JOB = ("MaxTRESPerJob", "MaxWall")
 _ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=.*\b(?:limits|safe)\b", re.MULTILINE)
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
+
+_Row = Mapping[str, str]
 
 
 def enforced_for(config: str) -> str:
@@ -21,21 +45,36 @@ def enforced_for(config: str) -> str:
     return name[1] if name and _ENFORCED.search(config) else ""
 
 
-def read_limits(qos: str, associations: str) -> tuple[ResourceLimit, ...]:
+def read_limits(qos: str, associations: str) -> AccountingLimits:
     """The limits in what `sacctmgr --parsable2 --noheader` showed of the columns above.
 
     Of a kind of limit that a QOS has, Slurm looks at no association's (Slurm's page on resource limits, its
-    hierarchy). Limits on one type of GPU, and of
-    associations with one partition, are left out.
+    hierarchy). An association with one partition takes the place of its user's other one there.
     """
-    of_qos = [limit for row in _rows(qos, QOS_COLUMNS) for limit in _of_qos(row)]
-    rows = [row for row in _rows(associations, ASSOCIATION_COLUMNS) if not row["Partition"]]
+    all_qos = list(_rows(qos, QOS_COLUMNS))
+    flags = {row["Name"]: frozenset(filter(None, row["Flags"].split(","))) for row in all_qos}
+    of_qos: dict[tuple[str, str], list[ResourceLimit]] = {}
+    for row in all_qos:
+        for column, each in _OF_QOS.items():
+            name = f"{column} of QOS {row['Name']}"
+            for limit in _limits(row, column, ResourceLimit(name, 0, qos=row["Name"], each=each)):
+                of_qos.setdefault((column, limit.of), []).append(limit)
+    rows = list(_rows(associations, ASSOCIATION_COLUMNS))
     parents = {row["Account"]: row["ParentName"] for row in rows if not row["User"]}
-    of_all = [limit for row in rows for limit in _of_association(row, parents, of_qos)]
-    return (*of_qos, *of_all)
+    accounting = AccountingLimits((), flags, parents)
+    limits = [
+        replace(limit, qos_with_it=frozenset(other.qos for other in alike))
+        for alike in of_qos.values()
+        for limit in alike
+    ]
+    for row in rows:
+        for limit, kinds in _of_association(row, rows, accounting):
+            before = (other for kind in kinds for other in of_qos.get((kind, limit.of), ()))
+            limits.append(replace(limit, qos_with_it=frozenset(other.qos for other in before)))
+    return replace(accounting, limits=tuple(limits))
 
 
-def _rows(text: str, columns: str) -> Iterator[Mapping[str, str]]:
+def _rows(text: str, columns: str) -> Iterator[_Row]:
     names = columns.split(",")
     for line in text.splitlines():
         values = line.split("|")
@@ -43,62 +82,43 @@ def _rows(text: str, columns: str) -> Iterator[Mapping[str, str]]:
             yield dict(zip(names, values, strict=True))
 
 
-def _of_qos(row: Mapping[str, str]) -> Iterator[ResourceLimit]:
-    qos = row["Name"]
-    for each, tres, jobs in (
-        ("", "GrpTRES", "GrpJobs"),
-        ("user", "MaxTRESPerUser", "MaxJobsPerUser"),
-        ("account", "MaxTRESPerAccount", "MaxJobsPerAccount"),
-    ):
-        if (gpus := _gpus(row[tres])) is not None:
-            yield ResourceLimit(f"{tres} of QOS {qos}", qos, each=each, gpus=gpus)
-        if (most := _whole(row[jobs])) is not None:
-            yield ResourceLimit(f"{jobs} of QOS {qos}", qos, each=each, jobs=most)
-    if (gpus := _gpus(row["MaxTRESPerJob"])) is not None:
-        yield ResourceLimit(f"MaxTRESPerJob of QOS {qos}", qos, job_gpus=gpus)
+def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLimit]:
+    """The limits in one column, as many as it names resources; `plain` says whose they are."""
+    text, one_job = row[column], column in _ONE_JOB
+    found: Mapping[str, float]
+    if "TRES" in column:
+        found = read_tres(text)
+    elif column == "MaxWall":
+        found = {"time": read_time_s(text)} if text else {}
+    else:
+        found = {"job": float(text)} if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else {}
+    for of, most in found.items():
+        yield replace(plain, most=most, of=of, one_job=one_job)
 
 
 def _of_association(
-    row: Mapping[str, str], parents: Mapping[str, str], of_qos: list[ResourceLimit]
-) -> Iterator[ResourceLimit]:
-    account, user = row["Account"], row["User"]
+    row: _Row, rows: Sequence[_Row], accounting: AccountingLimits
+) -> Iterator[tuple[ResourceLimit, Sequence[str]]]:
+    """The limits of one association, each with the kinds that go before it if a QOS has them."""
+    account, user, partition = row["Account"], row["User"], row["Partition"]
     owner = f"user {user} in account {account}" if user else f"account {account}"
-    accounts = frozenset(
-        [account] if user else [each for each in parents if account in _above(each, parents)]
+    if partition:
+        owner = f"{owner} and partition {partition}"
+    below = (
+        [account]
+        if user
+        else [each for each in accounting.parents if account in accounting.accounts_above(each)]
     )
-
-    def limit(
-        kind: str,
-        *qos_kinds: str,
-        gpus: int | None = None,
-        jobs: int | None = None,
-        job_gpus: int | None = None,
-    ) -> Iterator[ResourceLimit]:
-        if (gpus, jobs, job_gpus) != (None, None, None):
-            own = frozenset(each.qos for each in of_qos if each.name.startswith(qos_kinds))
-            name = f"{kind} of {owner}"
-            yield ResourceLimit(name, "", accounts, user, "", gpus, jobs, job_gpus, own)
-
-    yield from limit("GrpTRES", "GrpTRES ", gpus=_gpus(row["GrpTRES"]))
-    yield from limit("GrpJobs", "GrpJobs ", jobs=_whole(row["GrpJobs"]))
-    if user:  # an account's holds for each of its users, who show it as theirs
-        yield from limit("MaxJobs", "MaxJobsPerUser ", "MaxJobsPerAccount ", jobs=_whole(row["MaxJobs"]))
-        yield from limit("MaxTRESPerJob", "MaxTRESPerJob ", job_gpus=_gpus(row["MaxTRESPerJob"]))
-
-
-def _above(account: str, parents: Mapping[str, str]) -> list[str]:
-    """An account, and those that it is below."""
-    found: list[str] = []
-    while account in parents and account not in found:
-        found.append(account)
-        account = parents[account]
-    return found
-
-
-def _gpus(tres: str) -> int | None:
-    found = _GPUS.search(tres)
-    return int(found[1]) if found else None
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else None
+    others = {each["Partition"] for each in rows if (each["Account"], each["User"]) == (account, user)}
+    whose = ResourceLimit(
+        owner,
+        0,
+        accounts=frozenset(below),
+        user=user,
+        partitions=frozenset([partition] if partition else ()),
+        not_partitions=frozenset(filter(None, () if partition else others)),
+    )
+    for column, kinds in _OF_ASSOCIATION.items():
+        if user or column.startswith("Grp"):  # the rest holds for each user, who shows it as theirs
+            named = replace(whose, name=f"{column} of {owner}")
+            yield from ((limit, kinds) for limit in _limits(row, column, named))

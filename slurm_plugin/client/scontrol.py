@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dally.errors import InputError
 from dally.hostlist import fold
 from slurm_plugin.client.slurm import (
+    Annotate,
     LockPartition,
     Order,
     Rehold,
@@ -26,6 +27,7 @@ from slurm_plugin.request import SIGNALS
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,254}", re.ASCII)
 _USER = re.compile(r"[A-Za-z0-9_][\w.@$-]{0,254}", re.ASCII)
+_COMMENT = re.compile("[ -~]{0,500}")
 _SIGNAL = re.compile("|".join(SIGNALS))
 _MARK = "end-of-order"
 _ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
@@ -72,6 +74,8 @@ def check(order: Order) -> None:
         _check(_NAME, order.reservation, "reservation name")
     if isinstance(order, Signal):
         _check(_SIGNAL, order.signal, "checkpoint signal")
+    if isinstance(order, Annotate):
+        _check(_COMMENT, order.admin_comment, "comment in plain characters")
     if isinstance(order, ReleaseOnNodes | ReleaseToSlurm):
         nodes = order.min_nodes if isinstance(order, ReleaseToSlurm) else None
         for count, what in ((nodes, "nodes"), (order.tasks, "tasks"), (order.limit_min, "minutes")):

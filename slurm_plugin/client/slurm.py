@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Protocol
 
 from dally.errors import DallyError
@@ -62,6 +63,7 @@ class SlurmJob:
         account: Account it is charged to; empty if none.
         job_name: What its user calls it; empty if nothing.
         qos: Its QOS; empty if none.
+        nice: What its user or an operator takes off its priority.
         licenses: Licences it asks for, like `matlab:2,ansys`; empty if none.
         memory_per_node_mb: Memory it asks for on each node; 0 if not so asked.
         memory_per_cpu_mb: Memory it asks for with each CPU; 0 if not so asked.
@@ -98,6 +100,8 @@ class SlurmJob:
         exit_code: Exit code of its script, once it ended.
         array_id: Number of its array; empty if none.
         array_throttle: Most tasks of the array that may run at once; 0 for no limit.
+        tres: What it holds, or asks for while it waits, as Slurm counts it: `cpu`, `mem` (MB), `node`,
+            `gres/gpu:a100` and so on, as far as the site accounts for it.
     """
 
     job_id: str
@@ -110,6 +114,7 @@ class SlurmJob:
     account: str = ""
     job_name: str = ""
     qos: str = ""
+    nice: int = 0
     licenses: str = ""
     memory_per_node_mb: int = 0
     memory_per_cpu_mb: int = 0
@@ -146,6 +151,7 @@ class SlurmJob:
     exit_code: int = 0
     array_id: str = ""
     array_throttle: int = 0
+    tres: Mapping[str, float] = field(default_factory=dict)
 
 
 def arrival(submit_s: float, job_id: str) -> tuple[float, tuple[int, ...]]:
@@ -169,6 +175,7 @@ class SlurmNode:
         cpus: CPUs that jobs may have; 0 if unknown.
         cpus_used: Of these, allocated.
         memory_used_mb: Of its memory, allocated.
+        gres: What is configured beside CPUs and memory, in Slurm's own words, like `gpu:h100:8`.
     """
 
     name: str
@@ -182,24 +189,47 @@ class SlurmNode:
     cpus: float = 0
     cpus_used: float = 0
     memory_used_mb: float = 0
+    gres: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation: its name, nodes (expanded) and times, seconds since 1970."""
+    """One reservation: its name, nodes (expanded) and times, seconds since 1970; and if for maintenance."""
 
     name: str
     nodes: tuple[str, ...]
     start_s: float
     end_s: float
+    maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition: its name and the longest time limit of its jobs, seconds; inf for none."""
+    """One partition, and which jobs it takes.
+
+    Attributes:
+        name: Its name.
+        longest_s: The longest time limit of its jobs, seconds; inf for none.
+        min_nodes: Fewest nodes that it gives a job.
+        max_nodes: Most nodes of a job; inf for any number.
+        starts_jobs: It is neither down nor inactive.
+        qos: The QOS whose limits its jobs are under beside their own; empty if none.
+        accounts: The only accounts that may use it; None for all but `denied_accounts`.
+        denied_accounts: Accounts that may not.
+        allowed_qos: The only QOS that jobs in it may have; None for all but `denied_qos`.
+        denied_qos: QOS that they may not have.
+    """
 
     name: str
-    longest_s: float
+    longest_s: float = inf
+    min_nodes: int = 0
+    max_nodes: float = inf
+    starts_jobs: bool = True
+    qos: str = ""
+    accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    allowed_qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,34 +238,82 @@ class ResourceLimit:
 
     Attributes:
         name: What it is called, like `MaxTRESPerUser of QOS short`.
-        qos: It counts jobs of this QOS; empty for all.
+        most: The most that is allowed.
+        of: What is counted, as Slurm names it: `gres/gpu`, `gres/gpu:a100`, `cpu`, `mem` (MB), `node`; or
+            `job`, or `time` (the time limit of a job, seconds).
+        one_job: It is on each job by itself.
+        qos: It counts jobs of this QOS, and of partitions that have it; empty for all.
         accounts: It counts jobs of these accounts; empty for all.
         user: It counts jobs of this user; empty for all.
         each: `user` or `account` where it holds for each of them by itself; empty for all together.
-        gpus: Most GPUs; None for any number.
-        jobs: Most jobs; None for any number.
-        job_gpus: Most GPUs of one job; None for any number.
-        not_qos: It does not count jobs of these QOS, which have such a limit of their own.
+        partitions: It counts jobs in these partitions; empty for all.
+        not_partitions: It does not count jobs in these, where their user has another association.
+        qos_with_it: The QOS that have a limit of this kind; a job of theirs is under that one alone.
     """
 
     name: str
+    most: float
+    of: str = "gres/gpu"
+    one_job: bool = False
     qos: str = ""
     accounts: frozenset[str] = frozenset()
     user: str = ""
     each: str = ""
-    gpus: int | None = None
-    jobs: int | None = None
-    job_gpus: int | None = None
-    not_qos: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    not_partitions: frozenset[str] = frozenset()
+    qos_with_it: frozenset[str] = frozenset()
 
-    def counts(self, job: SlurmJob) -> bool:
-        """Whether a job is one of those that it limits."""
-        return (
-            self.qos in ("", job.qos)
-            and (not self.accounts or job.account in self.accounts)
-            and self.user in ("", job.user)
-            and job.qos not in self.not_qos
-        )
+
+@dataclass(frozen=True, slots=True)
+class AccountingLimits:
+    """What accounting limits.
+
+    Attributes:
+        limits: The limits of all QOS and associations.
+        qos_flags: The flags of each QOS, like `OverPartQOS`.
+        parents: The account above each account; empty above the topmost.
+    """
+
+    limits: tuple[ResourceLimit, ...] = ()
+    qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+    def accounts_above(self, account: str) -> list[str]:
+        """An account, and those that it is below, upwards."""
+        found: list[str] = []
+        while account in self.parents and account not in found:
+            found.append(account)
+            account = self.parents[account]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityFactors:
+    """Weights and factors of Slurm's priority; without weights all jobs have the same.
+
+    Attributes:
+        weight_age: PriorityWeightAge; the next four likewise.
+        weight_fair_share: Of the fair share of a job's association.
+        weight_job_size: Of the part of the cluster's nodes and CPUs that it asks for.
+        weight_partition: Of its partition.
+        weight_qos: Of its QOS.
+        max_age_s: PriorityMaxAge, seconds: at this age that factor is 1.
+        favors_small: Small jobs have the greater factor of size.
+        partitions: Factors of partitions by name, 0 to 1; so are the next two.
+        qos: Of QOS.
+        fair_share: Of associations, by account and user.
+    """
+
+    weight_age: float = 0.0
+    weight_fair_share: float = 0.0
+    weight_job_size: float = 0.0
+    weight_partition: float = 0.0
+    weight_qos: float = 0.0
+    max_age_s: float = 7 * 86_400.0
+    favors_small: bool = False
+    partitions: Mapping[str, float] = field(default_factory=dict)
+    qos: Mapping[str, float] = field(default_factory=dict)
+    fair_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +367,14 @@ class Cancel:
     """Cancel a pending job; one that runs is left alone."""
 
     job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """Set the admin comment of a job, which squeue prints and its user cannot write."""
+
+    job_id: str
+    admin_comment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +437,10 @@ class UnlockPartition:
 ReservationOrder = Reserve | Unreserve | LockPartition | UnlockPartition
 """Those that are about no job."""
 
-Order = ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm | ReservationOrder
+JobOrder = ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm | Annotate
+"""Those that are about one."""
+
+Order = JobOrder | ReservationOrder
 
 
 class Slurm(Protocol):
@@ -373,8 +462,11 @@ class Slurm(Protocol):
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
-        """The limits of QOS and associations on GPUs and jobs; none where Slurm does not enforce them."""
+    def limits(self) -> AccountingLimits:
+        """The limits of QOS and associations; none where Slurm does not enforce them."""
+
+    def priority_factors(self) -> PriorityFactors:
+        """What the priorities of jobs are made of; no weights where Slurm's have no factors."""
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of topology/block in these partitions."""

@@ -22,7 +22,16 @@ from slurm_plugin.client.slurm import (
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
 from slurm_plugin.controller.job_requests import has_exact_nodes
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, checkpointed
+from slurm_plugin.controller.maintenance import leave_reason
+from slurm_plugin.controller.managed_job import (
+    ManagedJob,
+    PendingPhase,
+    ReleasedPhase,
+    RunningPhase,
+    StoppingPhase,
+    StopPurpose,
+    checkpointed,
+)
 from slurm_plugin.controller.pending_starts import PendingStart
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
@@ -30,6 +39,7 @@ from slurm_plugin.controller.transitions import Log
 from slurm_plugin.controller.unavailable_gpus import reservation_name, reserved_for
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
+_PURPOSES = {Preempt: StopPurpose.PREEMPT, Migrate: StopPurpose.MIGRATE, Resize: StopPurpose.RESIZE}
 _MOST_REFUSALS = 10_000
 _HALF_DONE_S = 60.0
 """For so long a companion that has left may be followed by another, as was decided once."""
@@ -67,6 +77,7 @@ class Actuator:
         self._slurm, self._reconciler, self._config = slurm, reconciler, config
         self._log, self._commit, self._at = log, commit, at
         self._managed_jobs, self._state = reconciler.managed_jobs, reconciler.state
+        self._transitions = reconciler.transitions
         self._limits = limits
         self._refusals: dict[tuple[str, str], str] = {}
         self._steps: dict[str, CompanionStep] = {}
@@ -90,7 +101,7 @@ class Actuator:
             managed = self._managed_jobs.get(decision.job_id)
             by = decision.by if isinstance(decision, Preempt) else ()
             covered = bool(by) and self._reconciler.pending_starts.cover(by)  # others stop for these already
-            if managed and managed.phase is JobPhase.RUNNING and not covered:
+            if managed and isinstance(managed.phase, RunningPhase) and not covered:
                 self._request_checkpoint(managed, decision, now)
         leaving = [(job_id, each) for job_id, step in self._steps.items() for each in step.leave]
         for job_id, companion in leaving:
@@ -107,7 +118,8 @@ class Actuator:
         new = {each.job_id: (each, now) for each in plan.decisions if isinstance(each, Resize)}
         for job_id, (decision, since_s) in {**half_done, **new}.items():
             managed = self._managed_jobs.get(job_id)
-            if managed is None or managed.phase is not JobPhase.RUNNING or now > since_s + _HALF_DONE_S:
+            runs = managed is not None and isinstance(managed.phase, RunningPhase)
+            if managed is None or not runs or now > since_s + _HALF_DONE_S:
                 continue
             step = companions.next_step(managed, topology.named(decision.allocation), now)
             if step is not None:
@@ -117,22 +129,25 @@ class Actuator:
                 self._half_done[job_id] = decision, since_s
 
     def _request_checkpoint(self, managed: ManagedJob, decision: Preempt | Migrate, now: float) -> None:
-        managed.phase, managed.since_s, managed.until_s = JobPhase.STOPPING, now, now
-        managed.reason, managed.migrating = decision.reason, isinstance(decision, Migrate)
-        managed.resizing = isinstance(decision, Resize)
-        managed.preempted_for = decision.by if isinstance(decision, Preempt) else ()
-        managed.signalled = not managed.request.signal
-        self._reconciler.changed.add(managed.job_id)
+        purpose = _PURPOSES[type(decision)]
+        by = decision.by if isinstance(decision, Preempt) else ()
+        self._transitions.request_checkpoint(managed, now, decision.reason, purpose, by)
         self._reconciler.decided.append(managed.job_id)
         asked = {"signal": managed.request.signal, "grace_s": managed.request.grace_s}
         self._log(now, "stop", job=managed.job_id, **asked, reason=decision.reason)
 
-    def checkpoint_before_limits(self, now: float) -> None:
-        """Ask running jobs for their checkpoints whose time limits come before they are done."""
+    def checkpoint_in_time(self, now: float) -> None:
+        """Ask running jobs for their checkpoints where a limit, or a maintenance, comes too early."""
+        reservations = self._reconciler.conditions.reservations
         for managed in list(self._managed_jobs.values()):
-            if managed.phase is JobPhase.RUNNING and now >= managed.until_s:
-                limit_s = self._reconciler.seen(managed.job_id).time_limit_s or 0.0
-                reason = f"its time limit of {span(limit_s)} ends before it is done; it goes on later"
+            if not isinstance(managed.phase, RunningPhase):
+                continue
+            job, life = self._reconciler.seen(managed.job_id), self._state.jobs[managed.job_id]
+            reason = leave_reason(managed, job, life, reservations, now)
+            if now >= managed.phase.until_s:
+                limit = span(job.time_limit_s or 0.0)
+                reason = f"its time limit of {limit} ends before it is done; it goes on later"
+            if reason:
                 self._request_checkpoint(managed, Preempt(managed.job_id, (), reason), now)
 
     def requeue_due(self, now: float) -> bool:
@@ -141,20 +156,25 @@ class Actuator:
         Their checkpoint signals come first. One that may have been lost is sent again: a second one costs a
         job less than none. A job's grace begins when it was asked. True if any is requeued.
         """
-        stopping = [each for each in self._managed_jobs.values() if each.phase is JobPhase.STOPPING]
+        stopping = [
+            (each, each.phase)
+            for each in self._managed_jobs.values()
+            if isinstance(each.phase, StoppingPhase)
+        ]
         seen = self._reconciler.seen
-        unasked = [each for each in stopping if not each.signalled and seen(each.job_id).state in _CAN_STOP]
+        unasked = [
+            each for each, phase in stopping if not phase.signalled and seen(each.job_id).state in _CAN_STOP
+        ]
         self._order("signal", [Signal(each.job_id, each.request.signal) for each in unasked], now)
         for managed in unasked:
-            managed.signalled, managed.until_s = True, now + managed.request.grace_s
-            self._reconciler.changed.add(managed.job_id)
+            self._transitions.signal(managed, now)
 
         due: list[tuple[ManagedJob, Requeue]] = []
-        for managed in stopping:
+        for managed, _ in stopping:
             job = seen(managed.job_id)
             if checkpointed(managed, job):
                 due.append((managed, Requeue(managed.job_id, ended=True)))
-            elif now >= managed.until_s and job.state in _CAN_STOP:
+            elif now >= managed.phase.until_s and job.state in _CAN_STOP:
                 due.append((managed, Requeue(managed.job_id)))
         answers = self._order("requeue", [order for _, order in due], now)
         for (managed, _), refusal in zip(due, answers, strict=True):
@@ -184,7 +204,7 @@ class Actuator:
     def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
         """Whether it can be carried out now; it is pending if only others, or the job itself, must leave."""
         managed = self._managed_jobs.get(decision.job_id)
-        if managed is None or not (managed.phase is JobPhase.PENDING or managed.stops_to_migrate):
+        if managed is None or not (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate):
             return False
         pending = self._reconciler.pending_starts
         if pending.may_start(decision, now) and self._state.free.holds(decision.allocation):
@@ -228,17 +248,12 @@ class Actuator:
         return shared
 
     def _set_starting(self, decision: Start | Migrate, now: float) -> ManagedJob:
-        """The job is about to start: its GPUs are no longer free, though it does not run yet."""
-        managed, state = self._managed_jobs[decision.job_id], self._state
-        managed.phase, managed.since_s = JobPhase.STARTING, now
-        managed.until_s, managed.reason = now + self._config.start_timeout_s, decision.reason
-        managed.gpus, managed.placed_once = state.topology.named(decision.allocation), True
-        job = self._reconciler.seen(managed.job_id)
-        managed.limit_s = self._limits.given_s(managed, job, decision.allocation)
-        self._reconciler.changed.add(managed.job_id)
+        """The job is about to start."""
+        managed = self._managed_jobs[decision.job_id]
+        job, until_s = self._reconciler.seen(managed.job_id), now + self._config.start_timeout_s
+        limit_s = self._limits.given_s(managed, job, decision.allocation)
+        self._transitions.begin_start(managed, now, decision.reason, decision.allocation, limit_s, until_s)
         self._reconciler.decided.append(managed.job_id)
-        for machine, gpus in decision.allocation:
-            self._reconciler.scheduler.withhold(machine, state.withheld.get(machine, 0) + gpus)
         return managed
 
     def _let_companions_join(self, now: float) -> bool:
@@ -289,12 +304,11 @@ class Actuator:
         """Put waits on record."""
         for decision in plan.decisions:
             managed = self._managed_jobs.get(decision.job_id)
-            if isinstance(decision, Wait) and managed and managed.phase is JobPhase.PENDING:
+            if isinstance(decision, Wait) and managed and isinstance(managed.phase, PendingPhase):
                 self._log(now, "wait", job=managed.job_id, **wait_facts(self._state, decision))
                 self._reconciler.scheduler.wait_explained(decision)
-                managed.reason, managed.until_s = decision.reason, decision.until_s
-                managed.level = self._state.topology.levels[decision.level]
-                self._reconciler.changed.add(managed.job_id)
+                level = self._state.topology.levels[decision.level]
+                self._transitions.explain_wait(managed, decision.reason, level, decision.until_s)
 
     def _order(self, step: str, orders: Sequence[Order], now: float) -> tuple[str | None, ...]:
         """Put on disk what is meant, then order it; what Slurm says again and again is on record once."""
@@ -324,8 +338,8 @@ def order_name(order: Order) -> str:
 def next_due_s(managed_jobs: Iterable[ManagedJob], now: float, restart_gap_s: float) -> float:
     """When the next grace, back-off, gap, time to start or time to run is over; inf if there is none."""
     dues = (
-        managed.left_s + restart_gap_s if managed.phase is JobPhase.PENDING else managed.until_s
+        managed.left_s + restart_gap_s if isinstance(managed.phase, PendingPhase) else managed.phase.until_s
         for managed in managed_jobs
-        if managed.phase is not JobPhase.RELEASED
+        if not isinstance(managed.phase, ReleasedPhase)
     )
     return min((due_s for due_s in dues if due_s > now), default=inf)

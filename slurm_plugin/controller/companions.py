@@ -21,7 +21,7 @@ from slurm_plugin.client.slurm import (
     SlurmJob,
     State,
 )
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, asks_for_requeue
+from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, PendingPhase, asks_for_requeue
 from slurm_plugin.request import Request
 
 _LATER_MIN = 5
@@ -105,7 +105,7 @@ class Companions:
 
         Those without a job end; those that have left, or were not started at once, wait held.
         """
-        waits = (JobPhase.PENDING, JobPhase.INELIGIBLE)
+        waits = (PendingPhase, IneligiblePhase)
         for parent, companions in self._of.items():
             managed = managed_jobs.get(parent)
             for job in companions:
@@ -119,7 +119,7 @@ class Companions:
                 elif job.state is State.ENDED:
                     if job.requeue and (job.state_name == "COMPLETED" or asks_for_requeue(job)):
                         yield Requeue(job.job_id, ended=True)
-                elif managed.phase in waits and job.state is State.RUNNING:
+                elif isinstance(managed.phase, waits) and job.state is State.RUNNING:
                     yield self.leave(job.job_id)
 
     @property

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -22,8 +23,10 @@ from dally.state import ClusterState
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
+from slurm_plugin.controller.annotations import Annotations
+from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
-from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
 from slurm_plugin.controller.plan_checker import PlanChecker
 from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
 from slurm_plugin.controller.reconciler import Reconciler
@@ -132,12 +135,14 @@ class Controller:
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
-        self._limits = TimeLimits(slurm.partitions, self.scheduler.state)
+        self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
+        self._limits = TimeLimits(self.reconciler.conditions.longest_s, self.scheduler.state)
         self._plan_checker = PlanChecker(self.reconciler, self._limits)
         self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
         self._actuator = Actuator(
             slurm, self.reconciler, config, self._limits, journal.write, self._commit, at
         )
+        self._annotations = Annotations(journal.write)
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.reconciler.recall(memory.managed_jobs, now)
@@ -161,7 +166,8 @@ class Controller:
             assumed_slowdown=self._config.assumed_slowdown,
             averaging=spec.policy.averaging(spec.knobs),
         )
-        state = ClusterState(topology, costs, Known(Knowledge(self._config.knowledge)))
+        known = Known(Knowledge(self._config.knowledge))
+        state = ClusterState(topology, costs, known, self._config.priority_ratio)
         policy = self._policy(spec, state, memory, now)
         beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)
         if self._recording is None:
@@ -244,19 +250,22 @@ class Controller:
         now = self._clock()
         self._at("cycle")
         self._read_rules(now)
+        self.reconciler.know_partitions(self._slurm.partitions())
+        self._priorities.refresh(now)
         self._observe(now)
         self._reports.take_reports(now)
         if self._mode.shadow:
             self.reconciler.corrections.clear()
             wakeup_s = self._decide_in_shadow(now)
         else:
-            self._limits.forget()
             self._actuator.apply_corrections(now)
-            self._actuator.checkpoint_before_limits(now)
+            self._actuator.checkpoint_in_time(now)
             if self._actuator.requeue_due(now):
-                self._confirm(JobPhase.STOPPING)
+                self._confirm(StoppingPhase)
             wakeup_s = inf if self._mode.drain else self._act(now)
         self._commit(now)
+        if not self._mode.shadow:
+            self._annotate(now)
         self._at("cycle done")
         self.stats.now_s, self.stats.wakeup_s = now, wakeup_s
         self.stats.cycle_s = time.perf_counter() - began_s
@@ -290,25 +299,26 @@ class Controller:
             self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
+        self._priorities.assign(self.reconciler.seen, self._nodes, now)
         self._at("observed")
 
     def _act(self, now: float) -> float:
         """Carry out what could not be until now, then decide and carry that out."""
         if self._actuator.start_pending(self._nodes, now):
-            self._confirm(JobPhase.STARTING)
+            self._confirm(StartingPhase)
         plan = self._plan_checker.decide(now)
         self._count(plan)
         self._at("decided")
         # Jobs stop before others start: on the GPUs that they leave.
         if self._actuator.stop(plan, now):
-            self._confirm(JobPhase.STOPPING)
+            self._confirm(StoppingPhase)
         if self._actuator.start(plan, self._nodes, now):
-            self._confirm(JobPhase.STARTING)
+            self._confirm(StartingPhase)
         self._actuator.record_waits(plan, now)
         self.scheduler.plan_applied(now)
         return plan.wakeup_s
 
-    def _confirm(self, phase: JobPhase) -> None:
+    def _confirm(self, phase: type[StartingPhase | StoppingPhase]) -> None:
         """Look until the jobs that should have started or come back have, or it is left to the next cycle.
 
         Stopping jobs in their grace are not due.
@@ -319,12 +329,19 @@ class Controller:
             self._observe(self._clock())
             now = self._clock()
             under_way = any(
-                managed.phase is phase and (phase is JobPhase.STARTING or now >= managed.until_s)
+                isinstance(managed.phase, phase) and (phase is StartingPhase or now >= managed.phase.until_s)
                 for managed in self.reconciler.managed_jobs.values()
             )
             if not under_way and not self.reconciler.companions.starting:
                 break
         self._actuator.apply_corrections(self._clock())
+
+    def _annotate(self, now: float) -> None:
+        """Tell users why their jobs wait; what does not reach Slurm is told again."""
+        orders = self._annotations.due(self.reconciler.managed_jobs, self.reconciler.seen, now)
+        if orders:
+            with suppress(SlurmUnavailableError):
+                self._annotations.answered(orders, self._slurm.run(orders), now)
 
     def _decide_in_shadow(self, now: float) -> float:
         """Decide and say so, once for each new decision; the facts come from Slurm."""

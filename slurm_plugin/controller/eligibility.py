@@ -6,12 +6,14 @@ from collections.abc import Collection, Mapping
 from math import inf
 
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, asks_for_requeue
+from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
 from slurm_plugin.request import Request
 
 _NEVER = "DependencyNeverSatisfied"
 _FAILED = "(failed)"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
+
+_ON_JOB = re.compile(r"(afterany|afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:\([a-z]+\))?", re.ASCII)
 
 
 def ineligible_reason(
@@ -36,9 +38,9 @@ def ineligible_reason(
         return "held by an administrator"
     if request.held and not managed.user_released:
         return "held by its user"
-    if managed.phase is JobPhase.INELIGIBLE and now < managed.until_s < inf:
+    if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason
-    if job.dependency:
+    if job.dependency and not satisfied(job.dependency, jobs):
         return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
     # The begin time of a job that was released once is of our making.
     if not managed.placed_once and job.begin_s > max(now, job.submit_s + 1):
@@ -48,6 +50,26 @@ def ineligible_reason(
         if slots[job.array_id] < 0:
             return f"its array runs at most {job.array_throttle} tasks at once"
     return ""
+
+
+def satisfied(dependency: str, jobs: Mapping[str, SlurmJob]) -> bool:
+    """Whether the jobs that a job depends on are seen to have ended as it wants.
+
+    Slurm looks at the dependencies of jobs that somebody holds once in `sched_interval` only, a minute. When
+    such a job is released, it looks at once. Arrays, of which Slurm may have forgotten tasks, are left to it.
+    """
+    parts = re.split("[,?]", dependency)
+    return (any if "?" in dependency else all)(_ended_as_wanted(part, jobs) for part in parts)
+
+
+def _ended_as_wanted(part: str, jobs: Mapping[str, SlurmJob]) -> bool:
+    """Whether a dependency on one job is satisfied for certain."""
+    found = _ON_JOB.fullmatch(part)
+    other = jobs.get(found[2]) if found else None
+    if not found or other is None or other.state is not State.ENDED or asks_for_requeue(other):
+        return False
+    completed = other.state_name == "COMPLETED"
+    return found[1] == "afterany" or completed == (found[1] == "afterok")
 
 
 def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:
@@ -81,6 +103,6 @@ def array_slots(jobs: Collection[SlurmJob], managed_jobs: Mapping[str, ManagedJo
     for job in jobs:
         if job.array_throttle:
             managed = managed_jobs.get(job.job_id)
-            starting = managed is not None and managed.phase is JobPhase.STARTING
+            starting = managed is not None and isinstance(managed.phase, StartingPhase)
             slots[job.array_id] -= starting or job.state in HOLDS_GPUS
     return slots

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from slurm_plugin.client.slurm import SlurmJob
 from slurm_plugin.controller.limit_use import licenses_asked
-from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.controller.managed_job import ManagedJob, Refusals
 
 LATE = "it did not start in time"
 """Why, where Slurm gives no reason."""
@@ -15,7 +15,7 @@ ELSEWHERE = 3
 LONGEST_BACKOFF_S = 3600.0
 
 _LICENSES = "Licenses"
-_CONFIGURED = ("Partition", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
+_CONFIGURED = ("Partition", "Account", "Job's account", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
 _OF_LIMITS = ("QOS", "Assoc", _LICENSES, *_CONFIGURED)
 _HOPELESS = (*_OF_LIMITS, "BadConstraints")
 _OF_NODES = ("BadConstraints", "Nodes", "Priority", "ReqNodeNotAvail", "Resources", LATE)
@@ -26,18 +26,17 @@ def is_hopeless(reason: str) -> bool:
     return reason.startswith(_HOPELESS)
 
 
-def remember(managed: ManagedJob, job: SlurmJob, reason: str) -> None:
-    """Slurm did not start the job; the nodes are remembered if they may be why."""
-    managed.refusals += 1
-    managed.refused, managed.refused_as = reason, asked_for(managed, job)
-    if not reason.startswith(_OF_LIMITS):
-        managed.refused_nodes = tuple(dict.fromkeys((*managed.refused_nodes, *managed.gpus)))
-
-
-def forget(managed: ManagedJob) -> None:
-    """The job has started, or asks for something else: it is a job like all others."""
-    managed.refusals, managed.refused, managed.refused_as, managed.refused_nodes = 0, "", "", ()
-    managed.declined = ""
+def refused(managed: ManagedJob, job: SlurmJob, reason: str) -> Refusals:
+    """Slurm did not start a job once more; the nodes are among the refusals if they may be why."""
+    before = managed.refusals
+    nodes = () if reason.startswith(_OF_LIMITS) else tuple(managed.gpus)
+    return Refusals(
+        before.count + 1,
+        reason,
+        asked_for(managed, job),
+        tuple(dict.fromkeys((*before.nodes, *nodes))),
+        before.declined,
+    )
 
 
 def asked_for(managed: ManagedJob, job: SlurmJob) -> str:
@@ -47,12 +46,12 @@ def asked_for(managed: ManagedJob, job: SlurmJob) -> str:
     return repr((asked, more))
 
 
-def pause_s(managed: ManagedJob, backoff_s: float) -> float:
+def pause_s(refusals: Refusals, backoff_s: float) -> float:
     """How long a job that was just refused is left out; 0 if other nodes may do."""
-    if managed.refused.startswith(_OF_NODES):
-        beyond = managed.refusals - ELSEWHERE
+    if refusals.reason.startswith(_OF_NODES):
+        beyond = refusals.count - ELSEWHERE
         return longer(backoff_s, beyond) if beyond > 0 else 0.0
-    return longer(backoff_s, managed.refusals)
+    return longer(backoff_s, refusals.count)
 
 
 def longer(backoff_s: float, times: int) -> float:
@@ -60,15 +59,14 @@ def longer(backoff_s: float, times: int) -> float:
     return min(LONGEST_BACKOFF_S, backoff_s * 2.0 ** min(times - 1, 30))
 
 
-def may_help(managed: ManagedJob, job: SlurmJob, left: SlurmJob) -> bool:
+def may_help(reason: str, job: SlurmJob, left: SlurmJob) -> bool:
     """Whether a refused job may start now that another has left its nodes.
 
     Args:
-        managed: The refused job's managed.
-        job: The same job as Slurm shows it.
+        reason: Why Slurm did not start it.
+        job: The refused job as Slurm shows it.
         left: The other job as it ran.
     """
-    reason = managed.refused
     if reason.startswith(_LICENSES):
         return not licenses(job).isdisjoint(licenses(left))
     if reason.startswith("QOS"):

@@ -2,14 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
 from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
-from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, SlurmJob, SlurmNode
+from dally.words import plural
+from slurm_plugin.client.slurm import Hold, Partition, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
@@ -129,11 +130,13 @@ class RequestReader:
 
     Attributes:
         nodes: The nodes as last seen.
+        partitions: The partitions by name, as last seen.
     """
 
     def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
         self._config, self._best_level, self._shadow = config, best_level, shadow
         self.nodes: Sequence[SlurmNode] = ()
+        self.partitions: Mapping[str, Partition] = {}
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
@@ -153,6 +156,9 @@ class RequestReader:
         if not self._is_ours(job):
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
         nodes, tasks = shown_size(job, request)
+        fewest = min(self._min_nodes(name) for name in job.partition.split(","))
+        if nodes < fewest:
+            raise UnfitError(f"it asks for {plural(nodes, 'node')}, and its partition gives {fewest} or more")
         if job.features:
             satisfies(job.features, frozenset())  # or it cannot be judged node by node
         sized = replace(job, min_nodes=nodes, tasks=tasks)
@@ -177,6 +183,10 @@ class RequestReader:
             preemptible=asked.preemptible and not often,
             machines=managed.job.machines,
         )
+
+    def _min_nodes(self, partition: str) -> int:
+        found = self.partitions.get(partition)
+        return found.min_nodes if found else 0
 
     def _is_ours(self, job: SlurmJob) -> bool:
         return set(job.partition.split(",")) <= set(self._config.partitions)

@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from dally.errors import DallyError
 from dally.runs.records import in_current_words, is_event
+from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal_file import BUSY_S as BUSY_S
 from slurm_plugin.controller.journal_file import NAME as NAME
 from slurm_plugin.controller.journal_file import (
@@ -31,7 +32,7 @@ from slurm_plugin.controller.journal_file import (
     passes,
     set_aside_if_broken,
 )
-from slurm_plugin.controller.managed_job import ManagedJob, job_to_data
+from slurm_plugin.controller.managed_job import ManagedJob
 
 KEEP_S = 60 * 86_400.0
 """Events older than this are dropped."""
@@ -330,7 +331,7 @@ def read_managed_jobs(folder: Path) -> dict[str, ManagedJob]:
         return {}
 
 
-def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]:
+def read_events(folder: Path, job_id: str | None = None, most: int = _MOST_READ) -> list[dict[str, Any]]:
     """The last events, of one job or of all, oldest first, of a journal that somebody else may be writing.
 
     Events that are damaged are left out.
@@ -339,7 +340,7 @@ def read_events(folder: Path, job_id: str | None = None) -> list[dict[str, Any]]
         JournalError: It cannot be read.
     """
     where, values = ("", []) if job_id is None else ("WHERE job = ?", [job_id])
-    order = f"ORDER BY number DESC LIMIT {_MOST_READ}"
+    order = f"ORDER BY number DESC LIMIT {most}"
     try:
         with _reading(folder) as database:
             rows = database.execute(f"SELECT body FROM events {where} {order}", values).fetchall()

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dally.errors import DallyError
-from slurm_plugin.controller.managed_job import ManagedJob, from_schema_1, job_from_data
+from slurm_plugin.controller.job_data import in_todays_form, job_from_data
+from slurm_plugin.controller.managed_job import ManagedJob
 
 NAME = "journal.sqlite"
 BUSY_S = 10.0
 """How long another process may keep the journal from being written, seconds."""
 
-SCHEMA = 2
-"""In 1, of Dally 0.1, jobs are in a table `tickets`, with other names of fields; see `from_schema_1`."""
+SCHEMA = 3
+"""Jobs of earlier ones are read, too: `in_todays_form`. In 1 (Dally 0.1) they are in a table `tickets`."""
+
+_READ_SCHEMAS = ("1", "2", "3")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -64,13 +67,11 @@ def as_text(raw: bytes) -> str:
 
 def managed_jobs_in(database: sqlite3.Connection) -> tuple[dict[str, ManagedJob], str]:
     """The jobs that can be read, and why one of the others cannot; empty if all can."""
-    old = _is_of_schema_1(database)
     managed_jobs: dict[str, ManagedJob] = {}
     lost = ""
-    for job, body in database.execute(_JOBS_OF_SCHEMA_1 if old else _JOBS):
+    for job, body in database.execute(_JOBS_OF_SCHEMA_1 if _is_of_schema_1(database) else _JOBS):
         try:
-            data = _loads(body)
-            managed = job_from_data(from_schema_1(data) if old else data)
+            managed = job_from_data(in_todays_form(_loads(body)))
             if managed.job_id != job:
                 raise ValueError(f"it is of job {managed.job_id}")
             managed_jobs[job] = managed
@@ -80,16 +81,18 @@ def managed_jobs_in(database: sqlite3.Connection) -> tuple[dict[str, ManagedJob]
 
 
 def migrate(database: sqlite3.Connection) -> None:
-    """Bring the jobs of a journal of schema 1 into the table of today; called within a transaction."""
-    if not _is_of_schema_1(database):
+    """Bring the jobs of an older journal into the form of today; called within a transaction."""
+    schema = database.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
+    old = _is_of_schema_1(database)
+    if not old and schema in (None, (str(SCHEMA),)):
         return
-    for job, body in database.execute(_JOBS_OF_SCHEMA_1).fetchall():
+    for job, body in database.execute(_JOBS_OF_SCHEMA_1 if old else _JOBS).fetchall():
         with suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            body = json.dumps(
-                from_schema_1(_loads(body))
-            )  # else as it is: whoever loads it says that it is lost
+            body = json.dumps(in_todays_form(_loads(body)))
+        # Else it stays as it is: whoever loads it says that it is lost.
         database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job, body))
-    database.execute("DROP TABLE tickets")
+    if old:
+        database.execute("DROP TABLE tickets")
 
 
 def _is_of_schema_1(database: sqlite3.Connection) -> bool:
@@ -145,7 +148,7 @@ def _verdict(path: Path) -> str:
             if not columns >= _COLUMNS | {(jobs, "job"), (jobs, "body")}:
                 return "it is another kind of database"
             schema = database.execute("SELECT value FROM facts WHERE name = 'schema'").fetchone()
-            if schema not in (None, ("1",), (str(SCHEMA),)):
+            if schema is not None and schema[0] not in _READ_SCHEMAS:
                 return f"it is of version {schema[0]}"
             database.execute("SELECT name, value FROM facts").fetchall()
             database.execute(_JOBS_OF_SCHEMA_1 if jobs == "tickets" else _JOBS).fetchall()

@@ -1,36 +1,45 @@
 """What is taken of limits and licences, so that no job starts, or stops others, in vain."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 
-from dally.words import plural
-from slurm_plugin.client.slurm import ResourceLimit, SlurmJob
+from dally.words import plural, span
+from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
+_OVER_PARTITION = "OverPartQOS"
+_WORDS = {"cpu": "CPU", "node": "node", "job": "job", "gres/gpu": "GPU"}
 
 
 class LimitUse:
-    """Counts GPUs and jobs under each limit, and licences.
+    """Counts what is taken under each limit, and licences.
 
     Args:
-        limits: The limits.
+        accounting: The limits.
         licenses: Free licences by name; of one that is not named only Slurm knows whether it is free.
+        partitions: The partitions by name.
     """
 
-    def __init__(self, limits: Iterable[ResourceLimit], licenses: Mapping[str, int]) -> None:
-        self._limits = tuple(limits)
+    def __init__(
+        self,
+        accounting: AccountingLimits,
+        licenses: Mapping[str, int],
+        partitions: Mapping[str, Partition],
+    ) -> None:
+        self._of_user: dict[str, list[ResourceLimit]] = {}  # most are of one user each
+        for limit in accounting.limits:
+            self._of_user.setdefault(limit.user, []).append(limit)
+        self._qos_flags, self._partitions = accounting.qos_flags, partitions
         self._licenses = dict(licenses)
-        self._gpus: Counter[tuple[str, str]] = Counter()
-        self._jobs: Counter[tuple[str, str]] = Counter()
-        self._known: dict[tuple[str, str, str], tuple[ResourceLimit, ...]] = {}
+        self._taken: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._known: dict[tuple[str, ...], tuple[ResourceLimit, ...]] = {}
 
     def hold(self, job: SlurmJob, gpus: int) -> None:
         """A job holds so many GPUs; its licences are no longer free."""
-        for limit in self._limits_on(job):
-            key = limit.name, _whose(limit, job)
-            self._gpus[key] += gpus
-            self._jobs[key] += 1
+        for limit in self._counting(job):
+            self._taken[limit.name, _whose(limit, job)] += _amount(limit.of, job, gpus)
 
     def promise(self, job: SlurmJob, gpus: int) -> None:
         """A job is to have so many GPUs, and licences that Slurm shows as free until then."""
@@ -40,33 +49,97 @@ class LimitUse:
                 self._licenses[name] -= count
 
     def refusal(self, job: SlurmJob, gpus: int) -> str:
-        """What keeps a job from having so many GPUs now, in words; empty if no limit and no licence does."""
+        """What keeps a job from having so many GPUs now, in words; empty if no limit and no licence does.
+
+        Args:
+            job: The job, in one partition.
+            gpus: Fewest GPUs that it can run on.
+        """
         for name, count in licenses_asked(job.licenses):
             free = self._licenses.get(name, count)
             if free < count:
                 return f"it asks for {count} of licence {name}, and {max(0, free)} are free"
-        for limit in self._limits_on(job):
-            key = limit.name, _whose(limit, job)
-            if limit.job_gpus is not None and gpus > limit.job_gpus:
-                return f"{limit.name} is {plural(limit.job_gpus, 'GPU')}: it asks for {gpus}"
-            if limit.gpus is not None and self._gpus[key] + gpus > limit.gpus:
-                return (
-                    f"{limit.name} is {plural(limit.gpus, 'GPU')}: {self._gpus[key]} taken, {gpus} asked for"
-                )
-            if limit.jobs is not None and self._jobs[key] >= limit.jobs:
-                return f"{limit.name} is {plural(limit.jobs, 'job')}: so many run or are about to"
+        for limit in self._counting(job):
+            asked, taken = _amount(limit.of, job, gpus), self._taken[limit.name, _whose(limit, job)]
+            if limit.one_job and asked > limit.most and self._holds_for(limit, job):
+                return f"{_text(limit)}: it asks for {_count(limit.of, asked)}, so it never starts"
+            if not limit.one_job and asked and taken + asked > limit.most and self._holds_for(limit, job):
+                if limit.of == "job":
+                    return f"{_text(limit)}: so many run or are about to"
+                return f"{_text(limit)}: {_count(limit.of, taken)} taken, {_count(limit.of, asked)} asked for"
         return ""
 
-    def _limits_on(self, job: SlurmJob) -> tuple[ResourceLimit, ...]:
-        payer = job.user, job.account, job.qos
+    def longest_s(self, job: SlurmJob) -> float:
+        """The longest time limit that the job's QOS, partition's QOS and association let it have, seconds."""
+        of_time = (each for each in self._counting(job) if each.of == "time" and self._holds_for(each, job))
+        return min((limit.most for limit in of_time), default=float("inf"))
+
+    def _counting(self, job: SlurmJob) -> tuple[ResourceLimit, ...]:
+        """The limits that count a job; of one in several partitions those of the first."""
+        partition = job.partition.partition(",")[0]
+        payer = job.user, job.account, job.qos, partition
         if payer not in self._known:
-            self._known[payer] = tuple(limit for limit in self._limits if limit.counts(job))
+            qos = {"", *self._qos_of(job)}
+            found = (
+                limit
+                for user in dict.fromkeys(("", job.user))
+                for limit in self._of_user.get(user, ())
+                if limit.qos in qos
+                and (not limit.accounts or job.account in limit.accounts)
+                and (not limit.partitions or partition in limit.partitions)
+                and partition not in limit.not_partitions
+            )
+            # A job that can never start is told that first.
+            self._known[payer] = tuple(sorted(found, key=lambda limit: not limit.one_job))
         return self._known[payer]
+
+    def _holds_for(self, limit: ResourceLimit, job: SlurmJob) -> bool:
+        """Whether no limit of the same kind goes before one that counts a job."""
+        return next((qos for qos in self._qos_of(job) if qos in limit.qos_with_it), "") == limit.qos
+
+    def _qos_of(self, job: SlurmJob) -> tuple[str, str]:
+        """The QOS that a job is under: its partition's, and its own, which goes before if flagged so."""
+        partition = self._partitions.get(job.partition.partition(",")[0])
+        of_partition = partition.qos if partition else ""
+        if _OVER_PARTITION in self._qos_flags.get(job.qos, ()):
+            return job.qos, of_partition
+        return of_partition, job.qos
 
 
 def _whose(limit: ResourceLimit, job: SlurmJob) -> str:
     """The user or account whose part of a limit a job takes."""
     return {"user": job.user, "account": job.account}.get(limit.each, "")
+
+
+def _amount(of: str, job: SlurmJob, gpus: int) -> float:
+    """How much a job takes of what a limit is on; of a GPU type only what it asks for, or holds, of it."""
+    if of == "gres/gpu":
+        return gpus
+    if of == "job":
+        return 1
+    if of == "time":
+        return job.time_limit_s or 0.0
+    return job.tres.get(of, 0.0)
+
+
+def _text(limit: ResourceLimit) -> str:
+    if limit.of == "time":
+        return f"{limit.name} is {span(limit.most)}"
+    if limit.of == "mem":
+        return f"{limit.name} is {limit.most:,.0f} MB of memory"
+    kind = limit.of.removeprefix("gres/gpu:")
+    word = f"{kind} GPU" if kind != limit.of else _WORDS[limit.of]
+    return f"{limit.name} is {plural(int(limit.most), word)}"
+
+
+def _count(of: str, amount: float) -> str:
+    return span(amount) if of == "time" else f"{amount:,.0f}"
+
+
+def in_one_partition(job: SlurmJob) -> list[SlurmJob]:
+    """A job once for each partition that it names."""
+    names = job.partition.split(",")
+    return [job] if len(names) == 1 else [replace(job, partition=name) for name in names]
 
 
 def licenses_asked(text: str) -> list[tuple[str, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dally.cluster.topology import Topology
 from dally.plan import Migrate, Start
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, StoppingPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PendingStarts:
         for start in self._pending.values():
             if self._stands(start.decision.job_id) and not self._is_due(start, now):
                 leaving = (self._managed_jobs[each] for each in start.leaving if each in self._managed_jobs)
-                until_s = (each.until_s for each in leaving if each.phase is JobPhase.STOPPING)
+                until_s = (each.phase.until_s for each in leaving if isinstance(each.phase, StoppingPhase))
                 yield start.decision, max(until_s, default=now)
 
     def take_due(self, now: float) -> list[Start | Migrate]:
@@ -72,14 +72,20 @@ class PendingStarts:
         managed = self._managed_jobs[decision.job_id]
         rested = now >= managed.left_s + self._gap_s
         nodes = self._topology.named(decision.allocation)
-        return managed.phase is JobPhase.PENDING and (rested or nodes.keys().isdisjoint(managed.left_nodes))
+        waits = isinstance(managed.phase, PendingPhase)
+        return waits and (rested or nodes.keys().isdisjoint(managed.left_nodes))
 
     def _stands(self, job_id: str) -> bool:
+        """Whether its job still waits for it, and may use these nodes: some may be excluded by now."""
         managed = self._managed_jobs.get(job_id)
-        return managed is not None and (managed.phase is JobPhase.PENDING or managed.stops_to_migrate)
+        if managed is None or not (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate):
+            return False
+        nodes = self._topology.named(self._pending[job_id].decision.allocation)
+        return managed.job.machines is None or managed.job.machines >= nodes.keys()
 
     def _is_due(self, start: PendingStart, now: float) -> bool:
         ready = self._stands(start.decision.job_id) and self.may_start(start.decision, now)
-        stopping = JobPhase.STOPPING
         known = self._managed_jobs
-        return ready and not any(each in known and known[each].phase is stopping for each in start.leaving)
+        return ready and not any(
+            each in known and isinstance(known[each].phase, StoppingPhase) for each in start.leaving
+        )

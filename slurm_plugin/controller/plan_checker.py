@@ -7,7 +7,7 @@ from math import inf
 from dally.plan import Decision, Migrate, Plan, Preempt, Start
 from dally.words import span
 from slurm_plugin.controller import failed_starts
-from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, PendingPhase, StartingPhase
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
@@ -63,15 +63,15 @@ class PlanChecker:
         limited = {
             failed_starts.payer(seen(each.job_id))
             for each in self._managed_jobs.values()
-            if each.refused.startswith(("QOS", "Assoc"))
+            if each.refusals.reason.startswith(("QOS", "Assoc"))
         }
         for managed in self._managed_jobs.values():
-            if managed.phase is not JobPhase.PENDING:
+            if not isinstance(managed.phase, PendingPhase):
                 continue
             job, why = seen(managed.job_id), ""
             has_run = self._state.jobs[managed.job_id].first_start_s < inf
-            if managed.refused:
-                why = f"Slurm did not start it ({managed.refused})"
+            if managed.refusals.reason:
+                why = f"Slurm did not start it ({managed.refusals.reason})"
             elif not has_run and not self._reconciler.conditions.knows_licenses(job):
                 why = f"it asks for licences ({job.licenses}), and only Slurm knows which are free"
             elif failed_starts.payer(job) in limited:
@@ -92,7 +92,8 @@ class PlanChecker:
         left = self._room_left(plan)
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
-            if not isinstance(each, Start) or managed is None or managed.phase is not JobPhase.PENDING:
+            waits = managed is not None and isinstance(managed.phase, PendingPhase)
+            if not isinstance(each, Start) or managed is None or not waits:
                 decisions.append(each)
                 continue
             takes = self._takes(managed, self._state.topology.named(each.allocation))
@@ -128,10 +129,10 @@ class PlanChecker:
         left = {name: room.now(node) for name, node in room.nodes.items()}
         stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
         for managed in self._managed_jobs.values():
-            if managed.phase is JobPhase.STARTING:
+            if isinstance(managed.phase, StartingPhase):
                 for node, taken in self._takes(managed, managed.gpus).items():
                     left[node] -= taken
-            elif managed.phase in ON_GPUS and managed.job_id in stopped:
+            elif isinstance(managed.phase, ON_GPUS) and managed.job_id in stopped:
                 for node, taken in self._takes(managed, managed.gpus).items():
                     left[node] += taken
         return left

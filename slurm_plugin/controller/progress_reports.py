@@ -140,7 +140,7 @@ class ProgressReports:
         running = {
             managed.job_id: managed
             for managed in self._reconciler.managed_jobs.values()
-            if managed.request.progress and managed.phase in ON_GPUS
+            if managed.request.progress and isinstance(managed.phase, ON_GPUS)
         }
         self._missed = {job_id: why for job_id, why in self._missed.items() if job_id in running}
         wanted = {
@@ -153,7 +153,7 @@ class ProgressReports:
             if isinstance(found, ProgressReport):
                 self._missed.pop(job_id, None)
                 self._take(managed, found, now)
-            elif now - managed.since_s > MISSED_S and self._missed.get(job_id) != str(found):
+            elif now - managed.phase.since_s > MISSED_S and self._missed.get(job_id) != str(found):
                 self._missed[job_id] = str(found)
                 reason = f"{wanted[job_id].path}: {found}"
                 self._log(now, "progress_missing", job=job_id, reason=reason)
@@ -164,8 +164,8 @@ class ProgressReports:
 
     def _take(self, managed: ManagedJob, report: ProgressReport, now: float) -> None:
         """Take in a report, unless it is known, is of an earlier job, or came too soon after another."""
-        run, before = managed.interval, managed.history.progress
-        assert run is not None, "it runs"
+        assert isinstance(managed.phase, ON_GPUS), "it runs"
+        run, before = managed.phase.interval, managed.history.progress
         if report.t < run.slurm_start_s - _SKEW_S:
             return
         if before is None:
@@ -175,4 +175,4 @@ class ProgressReports:
             measured = before.since_s == run.since_s and bool(before.throughputs)
             if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
-        self._reconciler.report_progress(managed, report, now)
+        self._reconciler.transitions.report_progress(managed, report, now)

@@ -1,7 +1,8 @@
-"""What Slurm would hold against a start beside GPUs: nodes, reservations to come, limits and licences."""
+"""What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from dally.errors import CapacityError
 from dally.jobs.job import Job
@@ -9,17 +10,19 @@ from dally.state import ClusterState
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
+    AccountingLimits,
     Hold,
+    Partition,
     Reservation,
-    ResourceLimit,
     SlurmJob,
     SlurmNode,
     State,
 )
-from slurm_plugin.controller.job_requests import asked_size
-from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
-from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.job_requests import asked_size, own_limit_s
+from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
+from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.unavailable_gpus import reserved_before
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
@@ -40,6 +43,7 @@ class StartConditions:
 
     Attributes:
         limits: Limits of QOS and associations.
+        partitions: The partitions by name.
         licenses: Free licences by name.
         blocks: The blocks of topology/block.
         reservations: All reservations.
@@ -48,7 +52,8 @@ class StartConditions:
 
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
         self._managed_jobs, self._state = managed_jobs, state
-        self.limits: tuple[ResourceLimit, ...] = ()
+        self.limits = AccountingLimits()
+        self.partitions: Mapping[str, Partition] = {}
         self.licenses: Mapping[str, int] = {}
         self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
@@ -65,8 +70,8 @@ class StartConditions:
         """Take in a look at Slurm, with our jobs as they are by now."""
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
         for managed in self._managed_jobs.values():
-            if managed.phase in ON_GPUS:
-                self.room.add_ours(jobs[managed.job_id], managed.gpus)
+            if isinstance(managed.phase, ON_GPUS):
+                self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
         self._full = {
             job_id: self._still_full(full)
             for job_id, full in self._full.items()
@@ -94,7 +99,7 @@ class StartConditions:
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = beside_others.difference(reserved) if reserved else beside_others
         roomy = unreserved.difference(full) if full else unreserved
-        refused = managed.refused_nodes
+        refused = managed.refusals.nodes
         untried = roomy.difference(refused) if refused else roomy
         if self._fits(untried, asked):
             machines = None if untried is room.with_gpus else untried
@@ -125,6 +130,10 @@ class StartConditions:
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
+        if "," in job.partition:
+            each_in_one = in_one_partition(job)
+            open_to_it = [one.partition for one in each_in_one if not self._partition_refusal(managed, one)]
+            job = replace(job, partition=",".join(open_to_it) or job.partition)
         return self.room.machines(job, asked_size(managed, job), managed.job, room)
 
     def _fits(self, machines: frozenset[str], asked: Job) -> bool:
@@ -135,17 +144,44 @@ class StartConditions:
             return False
         return True
 
-    # Limits and licences.
+    # Partitions, limits and licences.
+
+    def refusal(self, managed: ManagedJob, use: LimitUse) -> str:
+        """Why a waiting job may start in none of its partitions now, whatever is free; empty if it may."""
+        refusals = []
+        for job in in_one_partition(self._jobs[managed.job_id]):
+            why = self._partition_refusal(managed, job)
+            why = why or use.refusal(_as_submitted(managed, job), managed.job.least_gpus)
+            if not why:
+                return ""
+            refusals.append(why)
+        return refusals[0]
+
+    def _partition_refusal(self, managed: ManagedJob, job: SlurmJob) -> str:
+        """Why the one partition that is left of a job's starts none like it."""
+        partition = self.partitions.get(job.partition)
+        if partition is None:
+            return ""
+        nodes, _ = asked_size(managed, job)
+        return partition_refusal(_as_submitted(managed, job), nodes, partition, self.limits)
+
+    def longest_s(self, job: SlurmJob) -> float:
+        """The longest time limit that a job may have, seconds: in each of its partitions."""
+        names = job.partition.split(",")
+        of_partitions = (self.partitions[name].longest_s for name in names if name in self.partitions)
+        use = LimitUse(self.limits, {}, self.partitions)
+        return min(*of_partitions, *map(use.longest_s, in_one_partition(job)), inf)
 
     def limit_use(self) -> LimitUse:
         """What running and starting jobs take of limits and licences, and what Slurm's own are about to."""
-        use = LimitUse(self.limits, self.licenses)
+        use = LimitUse(self.limits, self.licenses, self.partitions)
         for job in self._jobs.values():
             managed = self._managed_jobs.get(job.job_id)
-            if managed is not None and managed.phase is JobPhase.STARTING:
-                use.promise(job, sum(managed.gpus.values()))
+            if managed is not None and isinstance(managed.phase, StartingPhase):
+                use.promise(job, sum(managed.phase.gpus.values()))
             elif job.state in HOLDS_GPUS:
-                use.hold(job, sum(job.gpus.values()))
+                held = job.gpus or (managed.gpus if managed else {})  # coming to its end, it shows none
+                use.hold(job, sum(held.values()))
             elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
                 use.promise(job, 0)  # Slurm has found nothing yet that keeps it
         return use
@@ -159,9 +195,16 @@ class StartConditions:
         """Whether Slurm has jobs in its own queue that it would start on GPUs which come free."""
         known = self._managed_jobs
         return any(
-            _waits_in_slurm(job) and (job.job_id not in known or known[job.job_id].phase is JobPhase.RELEASED)
+            _waits_in_slurm(job)
+            and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
+
+
+def _as_submitted(managed: ManagedJob, job: SlurmJob) -> SlurmJob:
+    """A job with the time limit that it asked for, not one that Dally gave it."""
+    limit_s = own_limit_s(managed, job)
+    return job if limit_s == job.time_limit_s else replace(job, time_limit_s=limit_s)
 
 
 def _waits_in_slurm(job: SlurmJob) -> bool:

@@ -6,14 +6,14 @@ Where that is not enough, the job is asked for its checkpoint before its limit a
 the whole limit again. A job that has had the time that it asked for is ended by Slurm at its limit as always.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import ceil, inf
 
 from dally.cluster.topology import Allocation
 from dally.policies.common.estimates import restart_s
 from dally.state import ClusterState, JobState
-from slurm_plugin.client.slurm import Partition, SlurmJob
-from slurm_plugin.controller.managed_job import ManagedJob
+from slurm_plugin.client.slurm import SlurmJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 
 SPARE_S = 30.0
 """A checkpoint is asked for so much earlier than its grace before a limit, seconds."""
@@ -21,24 +21,17 @@ SPARE_S = 30.0
 ENOUGH = 0.95
 """A job has had its time once it could do so much of the work that it was given time for."""
 
-Partitions = Callable[[], Iterable[Partition]]
-
 
 class TimeLimits:
-    """Time limits as one cycle needs them.
+    """How far time limits must be raised, and may be.
 
     Args:
-        partitions: Asks Slurm for its partitions; only if a limit is to be raised, and once for a cycle.
+        longest_s: The longest limit that a job may have, seconds.
         state: What the costs of placements come from.
     """
 
-    def __init__(self, partitions: Partitions, state: ClusterState) -> None:
-        self._partitions, self._state = partitions, state
-        self._longest_s: dict[str, float] | None = None
-
-    def forget(self) -> None:
-        """A new cycle begins: partitions may have changed."""
-        self._longest_s = None
+    def __init__(self, longest_s: Callable[[SlurmJob], float], state: ClusterState) -> None:
+        self._longest_s, self._state = longest_s, state
 
     def needed_s(self, managed: ManagedJob, allocation: Allocation) -> float:
         """The limit in which a waiting job can do there what it could do in its own where it asked to run."""
@@ -64,10 +57,8 @@ class TimeLimits:
         return own_s if needed_s <= own_s else 60.0 * ceil(min(needed_s, self._most_s(job, own_s)) / 60)
 
     def _most_s(self, job: SlurmJob, own_s: float) -> float:
-        """The longest limit that a job may have: its partition's, but never less than its own."""
-        if self._longest_s is None:
-            self._longest_s = {each.name: each.longest_s for each in self._partitions()}
-        return max(own_s, min(self._longest_s.get(name, inf) for name in job.partition.split(",")))
+        """The longest limit that a job may have, but never less than its own."""
+        return max(own_s, self._longest_s(job))
 
 
 def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
@@ -78,9 +69,10 @@ def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
         job: As Slurm shows it.
         life: Its work so far, and its speed.
     """
-    if job.time_limit_s is None or managed.interval is None or not can_be_saved(managed, job):
+    phase = managed.phase
+    if job.time_limit_s is None or not isinstance(phase, ON_GPUS) or not can_be_saved(managed, job):
         return inf
-    end_s = managed.interval.since_s + job.time_limit_s
+    end_s = phase.interval.since_s + job.time_limit_s
     if life.work_s(end_s) >= min(ENOUGH * life.job.duration_s, life.whole_s):
         return inf
     return end_s - min(managed.request.grace_s + SPARE_S, job.time_limit_s / 2)

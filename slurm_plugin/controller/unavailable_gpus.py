@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from dally.scheduling.scheduler import Scheduler
 from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
-from slurm_plugin.controller.managed_job import ON_GPUS, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, StartingPhase
 
 RESERVATION_PREFIX = "dally_"
 """What the names of our own reservations begin with."""
@@ -41,7 +41,7 @@ def withhold_unavailable(
     foreign: Counter[str] = Counter()
     for job in jobs:
         managed = managed_jobs.get(job.job_id)
-        if job.state in HOLDS_GPUS and (managed is None or managed.phase not in ON_GPUS):
+        if job.state in HOLDS_GPUS and (managed is None or not isinstance(managed.phase, ON_GPUS)):
             foreign.update(job.gpus)
     for node in nodes:
         if node.name in machines:  # jobs that are coming to their end show on their nodes only
@@ -49,8 +49,8 @@ def withhold_unavailable(
 
     promised: Counter[str] = Counter()
     for managed in managed_jobs.values():
-        if managed.phase is JobPhase.STARTING:
-            promised.update(managed.gpus)
+        if isinstance(managed.phase, StartingPhase):
+            promised.update(managed.phase.gpus)
     for gpus in pending_starts:
         promised.update(gpus)
 
@@ -83,7 +83,7 @@ def idle_reservations(
     One of this very second is left for the next look: Slurm ends no reservation at its own start.
     """
     up = [each for each in reservations if reserved_for(each) and each.start_s + 1 <= now < each.end_s]
-    starting = {each.job_id for each in managed_jobs.values() if each.phase is JobPhase.STARTING}
+    starting = {each.job_id for each in managed_jobs.values() if isinstance(each.phase, StartingPhase)}
     used = starting | {reserved_for(each) for each in up if reserved_for(each) in pending_starts}
     return [each.name for each in up if reserved_for(each) not in used]
 

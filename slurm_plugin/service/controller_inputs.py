@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dally.cluster import load_cluster
+from dally.cluster.slurm_conf import RegisteredNode
 from dally.cluster.topology import Topology
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
@@ -48,6 +49,20 @@ def load_site(path: Path | None) -> ControllerInputs:
     stamp = stamp_of(config.cluster)
     profiles = load_profiles(config.profiles) if config.profiles else None
     return ControllerInputs(config, load_cluster(config.cluster, absent=True), stamp, profiles)
+
+
+def with_registered(site: ControllerInputs, nodes: Iterable[SlurmNode]) -> Topology:
+    """The site's whole cluster, with the GPU nodes that slurmctld shows and no file of Slurm's names.
+
+    Raises:
+        InputError: The files cannot be read, or contradict each other.
+    """
+    known = {machine.name for machine in site.topology.machines}
+    missing = [node for node in nodes if node.gpus and node.name not in known]
+    if not missing:
+        return site.topology
+    registered = [RegisteredNode(node.name, node.gres, node.features) for node in missing]
+    return load_cluster(site.config.cluster, absent=True, registered=registered)
 
 
 def stamp_of(cluster: str) -> Stamp:

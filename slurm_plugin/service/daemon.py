@@ -17,10 +17,11 @@ from dally.policies.registry import parse_policy
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Order,
     Partition,
+    PriorityFactors,
     Reservation,
-    ResourceLimit,
     Slurm,
     SlurmJob,
     SlurmNode,
@@ -34,6 +35,7 @@ from slurm_plugin.service.controller_inputs import (
     load_site,
     managed_gpus,
     stamp_of,
+    with_registered,
 )
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.partition_lock import PartitionLocks
@@ -101,13 +103,17 @@ class WatchedSlurm:
         """All partitions."""
         return self.slurm.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         """The limits of QOS and associations."""
         return self.slurm.limits()
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of topology/block."""
         return self.slurm.blocks(partitions)
+
+    def priority_factors(self) -> PriorityFactors:
+        """What the priorities of jobs are made of."""
+        return self.slurm.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""
@@ -315,13 +321,14 @@ class Daemon:
         """A controller that goes on from the journal."""
         self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
         self._differs_since_s = None
-        topology = cut(site.topology, self._built_for)
-        known = {machine.name: machine.gpus for machine in site.topology.machines}
+        cluster = with_registered(site, self._slurm.shown)
+        topology = cut(cluster, self._built_for)
+        known = {machine.name: machine.gpus for machine in cluster.machines}
         self._tell(
             "cluster",
             nodes=len(topology.machines),
             gpus=topology.gpus,
-            left_out=left_out_line(site.topology),
+            left_out=left_out_line(cluster),
             unknown=sorted(self._built_for.keys() - known),
             differ=sorted(name for name, gpus in self._built_for.items() if known.get(name, gpus) != gpus),
         )

@@ -15,7 +15,7 @@ from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, Slurm, SlurmJob, Sta
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.job_requests import read_request, release_order
 from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import ManagedJob, StartingPhase
 from slurm_plugin.service.cli import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0
@@ -46,7 +46,9 @@ def release_orders(
         if managed is not None and not managed.same_as(job, request.tag):
             managed = None
         if job.hold is Hold.NONE:
-            wanted = bool(job.required_nodes) and (managed is None or managed.phase is JobPhase.STARTING)
+            wanted = bool(job.required_nodes) and (
+                managed is None or isinstance(managed.phase, StartingPhase)
+            )
         else:
             wanted = not request.held or (managed is not None and managed.user_released)
         if wanted:

@@ -14,7 +14,7 @@ from dally.progress import of_job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import arrival
 from slurm_plugin.controller.controller import Controller
-from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob, PendingPhase
 
 GRACE_S = 60.0
 """A controller is healthy while its last good cycle is younger than three periods and this."""
@@ -134,23 +134,23 @@ def _job(managed: ManagedJob, state: ClusterState) -> JobData:
         names none; None: it has a profile.
     progress: What it has reported, and what follows from it; None if it is not known to report.
     """
-    pending = managed.phase is JobPhase.PENDING
-    level = managed.level if pending else ""
-    asked = 0 if managed.phase is JobPhase.RELEASED else managed.job.gpus
+    phase = managed.phase
+    level = phase.level if isinstance(phase, PendingPhase) else ""
+    asked = 0 if phase.name is JobPhase.RELEASED else managed.job.gpus
     return {
         "job": managed.job_id,
         "user": managed.job.user,
         "model": managed.job.model,
         "gpus": sum(managed.gpus.values()) or asked,
-        "state": managed.phase.value,
-        "since_s": managed.since_s,
-        "until_s": managed.until_s if managed.until_s < inf else None,
+        "state": phase.name.value,
+        "since_s": phase.since_s,
+        "until_s": phase.until_s if phase.until_s < inf else None,
         "level": level,
         "next_level": dict(pairwise(state.topology.levels)).get(level, ""),
-        "nodes": {} if pending else dict(managed.gpus),
+        "nodes": dict(managed.gpus),
         "reason": managed.reason,
         "submit_s": managed.job.submit_s,
-        "refusals": managed.refusals,
+        "refusals": managed.refusals.count,
         "preemptions": managed.history.preemptions,
         "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
         "progress": _progress(managed),
@@ -181,7 +181,7 @@ def _timers(controller: Controller) -> Iterator[Mapping[str, Any]]:
         return
     now, levels = controller.stats.now_s, controller.scheduler.state.topology.levels
     known = controller.reconciler.managed_jobs.values()
-    for gpus in sorted({managed.job.gpus for managed in known if managed.phase in WITH_POLICY}):
+    for gpus in sorted({managed.job.gpus for managed in known if isinstance(managed.phase, WITH_POLICY)}):
         for index, delay_s in enumerate(timers.delays_s(gpus, now)):
             waits = timers.observations(index, gpus, now) if isinstance(timers, TunedTimers) else 0
             delay = delay_s if delay_s < inf else None

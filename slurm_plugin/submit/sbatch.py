@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -25,8 +26,10 @@ from slurm_plugin.submit.submission import (
     build_request,
     fixed_reason,
     has_even_shares,
+    learn_folder,
     read_submission,
 )
+from workloads import recorder
 
 _HEALTH_TIMEOUT_S = 1.0
 _LONGEST_BYTES = 2**28
@@ -47,6 +50,7 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
   --copies=N                most copies that may train side by side, each on a node of its own; what it asks
                             sbatch for is one copy: --nodes=1 --gpus-per-node=N
   --progress=FILE           the job reports in this file how far it is; %j stands for its number
+  --learn=FOLDER            record what its ranks send, for `profile-models learn FOLDER/JOB`
   --companion-of=JOB        ranks of this elastic job of yours, by which Dally makes it larger and smaller
   --dry-run                 show the command and what Dally understood, submit nothing
   --help, --version         this text, the version of Dally
@@ -95,6 +99,8 @@ def main() -> None:
             print(_understood(outcome.request))
             return
         os.environ.update(outcome.variables)
+        if folder := _learn_folder(submission):
+            os.environ.update(recorder.environment(folder, os.environ))
         _become(outcome.command, submission.stdin)
     except DallyError as error:
         _fail(str(error))
@@ -139,6 +145,17 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         variables[BATCHING] = str(told["batching"])
     notes = tuple(advice(request, submission.script, config, str(told.get("plans_by") or "")))
     return SubmissionOutcome(_with(submission, added), request, notes, variables)
+
+
+def _learn_folder(submission: Submission) -> Path | None:
+    """Where the records of the job's ranks go, as its user or the site says; None if it is not recorded."""
+    if folder := learn_folder(submission):
+        return folder
+    try:
+        site = load_config().learn
+    except InputError:
+        return None
+    return Path(site) if site else None
 
 
 def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ from slurm_plugin.constraint import RELATED
 from slurm_plugin.request import MARK, SIGNALS, Request
 from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
-_REQUEST_NAMES = "model checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress companion-of"
+_REQUEST_NAMES = (
+    "model checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress companion-of learn"
+)
 _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
@@ -186,6 +188,12 @@ def build_request(submission: Submission, tag: str) -> Request:
         progress=progress,
         companion_of=asked.get("companion-of", ""),
     )
+
+
+def learn_folder(submission: Submission) -> Path | None:
+    """Where the job's records go; None if it is not to be recorded."""
+    folder = submission.asked.get("learn")
+    return Path.cwd() / (submission.settings.get("chdir") or "") / folder if folder else None
 
 
 def _refuse_script(model: str | None, has_script: bool) -> None:

@@ -16,10 +16,14 @@ from typing import Any
 from dally.jobs.job import Job
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
+    Annotate,
     Cancel,
     Hold,
+    JobOrder,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
@@ -64,12 +68,14 @@ class FakeSlurm:
         completing_s: How long a job that ends or is requeued still holds its nodes.
         remember_s: How long ended jobs are shown.
         enforces_limits: Jobs are stopped at their time limits.
+        may_annotate: We may change admin comments, as administrators of accounting and SlurmUser may.
         unavailable: Every call raises, as if slurmctld were down.
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
         told_blocks: The blocks; it starts no job without a segment farther apart than they allow.
-        longest_s: The longest time limit in a partition, by partition; those not named have none.
+        factors: What priorities are made of; None: that cannot be read.
+        rules: What partitions demand, by name; those not named demand nothing.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
         refuse: What Slurm says against every order for a job, by job.
         accounting: The ended jobs that accounting has; None: there is no accounting.
@@ -89,12 +95,14 @@ class FakeSlurm:
         self.completing_s = completing_s
         self.remember_s = remember_s
         self.enforces_limits = True
+        self.may_annotate = True
         self.unavailable = False
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
         self.told_blocks = BlockTopology()
-        self.longest_s: dict[str, float] = {}
+        self.factors: PriorityFactors | None = PriorityFactors()
+        self.rules: dict[str, Partition] = {}
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
         self.accounting: tuple[Job, ...] | None = ()
@@ -141,7 +149,7 @@ class FakeSlurm:
         """The partitions that the nodes are in."""
         self._answer()
         names = dict.fromkeys(name for node in self._nodes.values() for name in node.partitions)
-        return tuple(Partition(name, self.longest_s.get(name, inf)) for name in names)
+        return tuple(self.rules.get(name, Partition(name)) for name in names)
 
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""
@@ -149,12 +157,19 @@ class FakeSlurm:
         used = Counter(job.spec.licenses for job in self._jobs.values() if job.gpus)
         return {name: count - used[name] for name, count in self.total_licenses.items()}
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def priority_factors(self) -> PriorityFactors:
+        """What is told of priorities; `factors` is None if they cannot be read."""
+        self._answer()
+        if self.factors is None:
+            raise SlurmUnavailableError("sshare: error: Problem talking to the database")
+        return self.factors
+
+    def limits(self) -> AccountingLimits:
         """What is told of limits; `most_gpus` is enforced, told or not."""
         self._answer()
         if self.told_limits is None:
             raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
-        return self.told_limits
+        return AccountingLimits(self.told_limits)
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """What is told of blocks."""
@@ -278,6 +293,11 @@ class FakeSlurm:
         job.limit_s = values.get("time_limit_s", job.limit_s)
         self._schedule()
 
+    def change_node(self, node: FakeNode) -> None:
+        """A node registers itself, or has other resources from now on."""
+        self._nodes[node.name] = node
+        self._on.setdefault(node.name, {})
+
     def set_node(self, name: str, state: str = "") -> None:
         """Drain a node (`drain`), let it fail with what runs there (`down`), or bring it back (empty)."""
         self._node_states[name] = state
@@ -319,10 +339,12 @@ class FakeSlurm:
             return f"{refused}{about}"
         return None
 
-    def _run_for(
-        self, job: FakeJob, order: ReleaseOnNodes | Rehold | Requeue | Signal | Cancel | ReleaseToSlurm
-    ) -> None:
+    def _run_for(self, job: FakeJob, order: JobOrder) -> None:
         match order:
+            case Annotate(_, admin_comment):
+                if not self.may_annotate:
+                    raise RefusedError("Access/permission denied")
+                job.admin_comment = admin_comment
             case ReleaseOnNodes(_, nodes, reservation):
                 job.resize(len(nodes), order)
                 self._pin(job, nodes, len(nodes), reservation or "")
@@ -428,8 +450,11 @@ class FakeSlurm:
     def _limit(self, job: FakeJob) -> str:
         """The limit that keeps a job from starting, whatever is free; empty if none does."""
         spec = job.spec
-        if (job.limit_s or 0.0) > self.longest_s.get(spec.partition, inf):
+        rules = self.rules.get(spec.partition, Partition(spec.partition))
+        if (job.limit_s or 0.0) > rules.longest_s:
             return "PartitionTimeLimit"
+        if not rules.min_nodes <= job.min_nodes <= rules.max_nodes:
+            return "PartitionNodeLimit"
         if not spec.licenses and spec.qos not in self.most_gpus:
             return ""
         run = [other for other in self._jobs.values() if other.gpus]

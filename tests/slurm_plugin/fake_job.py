@@ -38,6 +38,7 @@ class FakeNode:
             cpus=0 if self.cpus == inf else self.cpus,
             cpus_used=cpus_used,
             memory_used_mb=memory_used_mb,
+            gres=f"gpu:{self.gpu_type}:{self.gpus}" if self.gpu_type else f"gpu:{self.gpus}",
         )
 
 
@@ -152,6 +153,7 @@ class FakeJob:
     gpus: Mapping[str, int] = field(default_factory=dict)
     restarts: int = 0
     exit_code: int = 0
+    admin_comment: str = ""
     ready_s: float = 0.0
     run_number: int = 0
 
@@ -168,7 +170,7 @@ class FakeJob:
 
     def keep_progress(self, now: float) -> None:
         """Keep what a job that resumes has done since its start, as it is stopped."""
-        if self.spec.resumes and self.start_s is not None and self.gpus:
+        if self.spec.resumes and self.start_s is not None and self.gpus and self.done < 1:
             self.done += (1 - self.done) * min(1.0, (now - self.start_s) / self.remaining_s())
 
     def resize(self, nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> None:
@@ -206,6 +208,7 @@ class FakeJob:
             excluded_nodes=spec.excluded,
             partition=spec.partition,
             comment=spec.comment,
+            admin_comment=self.admin_comment,
             min_nodes=self.min_nodes,
             tasks=self.tasks,
             tasks_per_node=spec.tasks_per_node if spec.tasks_per_node > 1 else None,
@@ -224,7 +227,19 @@ class FakeJob:
             exit_code=self.exit_code,
             array_id=self.array_id,
             array_throttle=spec.array_throttle,
+            tres=self._tres(),
         )
+
+    def _tres(self) -> Mapping[str, float]:
+        """What the job asks for, as accounting counts it."""
+        spec = self.spec
+        gpus = spec.gpus or spec.gpus_per_node * self.min_nodes or spec.gpus_per_task * self.tasks
+        tres: dict[str, float] = {
+            "cpu": max(self.tasks, spec.cpus * self.min_nodes),
+            "node": self.min_nodes,
+            "gres/gpu": gpus,
+        }
+        return tres | ({f"gres/gpu:{spec.gpu_type}": gpus} if spec.gpu_type else {})
 
 
 def _tres(gpu_type: str, gpus: int) -> str:

@@ -86,8 +86,23 @@ def random_options(random: Random) -> list[str]:
     return options
 
 
+def random_cpu_job(random: Random) -> tuple[str, ...]:
+    """The command for a job that is not Dally's and takes CPUs of any node."""
+    cpus, seconds = random.choice([4, 8, 14]), random.randint(5, 20)
+    return "sbatch", "-p", "cpu", "-c", str(cpus), "-o/dev/null", f"--wrap=sleep {seconds}"
+
+
+def set_up_nodes(local_slurm: LocalSlurm) -> None:
+    """Set the features of nodes and the nodes of partitions, which a slurmctld that starts does not keep."""
+    for node, features in FEATURES.items():
+        has = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
+        local_slurm.run("scontrol", "update", f"NodeName={node}", *has)
+    for name, nodes in PARTITIONS.items():
+        local_slurm.run("scontrol", "update", f"PartitionName={name}", f"Nodes={nodes}")
+
+
 @contextmanager
-def mixed_site(folder: Path, policy: str) -> Iterator[RealSite]:
+def mixed_cluster(folder: Path) -> Iterator[LocalSlurm]:
     """Six nodes of four GPUs, with features, partitions over some of them, limits of QOS, and licences."""
     spec = LocalClusterSpec(
         folder,
@@ -105,15 +120,18 @@ def mixed_site(folder: Path, policy: str) -> Iterator[RealSite]:
             local_slurm.run("sacctmgr", "--immediate", "add", "qos", name)
             local_slurm.run("sacctmgr", "--immediate", "modify", "qos", name, "set", *limits)
             local_slurm.run("sacctmgr", "--immediate", "modify", "user", "root", "set", f"qos+={name}")
-        for node, features in FEATURES.items():
-            has = (f"AvailableFeatures={features}", f"ActiveFeatures={features}")
-            local_slurm.run("scontrol", "update", f"NodeName={node}", *has)
-        for name, nodes in PARTITIONS.items():
-            local_slurm.run("scontrol", "update", f"PartitionName={name}", f"Nodes={nodes}")
+        set_up_nodes(local_slurm)
         (local_slurm.work / "mixed.sh").write_text(SCRIPT)
-        yield RealSite(local_slurm, policy, partitions=OURS)
+        yield local_slurm
     finally:
         local_slurm.stop()
+
+
+@contextmanager
+def mixed_site(folder: Path, policy: str) -> Iterator[RealSite]:
+    """Such a cluster, with a controller in this process."""
+    with mixed_cluster(folder) as local_slurm:
+        yield RealSite(local_slurm, policy, partitions=OURS)
 
 
 def run_mixed_jobs(
@@ -136,9 +154,7 @@ def run_mixed_jobs(
         while len(jobs) < count and len(site.managed_jobs) < at_once:
             jobs.append(site.submit(*random_options(random), "mixed.sh", str(random.randint(2, 12))))
             if random.random() < others:
-                cpus, seconds = random.choice([4, 8, 14]), random.randint(5, 20)
-                plain = ("sbatch", "-p", "cpu", "-c", str(cpus), "-o/dev/null", f"--wrap=sleep {seconds}")
-                site.local_slurm.run(*plain)
+                site.local_slurm.run(*random_cpu_job(random))
             site.controller.cycle()
         site.controller.cycle()
         time.sleep(0.2)

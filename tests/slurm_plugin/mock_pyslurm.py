@@ -8,7 +8,7 @@ What it shows beyond what `Slurm` does is made up; where a call would do harm, t
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -64,6 +64,7 @@ class ReservationFlags(enum.Flag):
 
     FLEX = enum.auto()
     IGNORE_RUNNING_JOBS = enum.auto()
+    MAINTENANCE = enum.auto()
     NO_JOB_HOLD_AFTER_END = enum.auto()
     OVERLAP = enum.auto()
 
@@ -99,16 +100,17 @@ class Bound:
 
     slurm: ClassVar[Slurm]
     max_nodes: ClassVar[Mapping[str, int]]
+    descriptions: ClassVar[Mapping[str, str]]
     stale_errno: ClassVar[int]
 
 
 class Jobs(Bound):
     @classmethod
     def load(cls) -> Collection:
-        groups: dict[object, list[SlurmJob]] = {}
-        for job in _answer(cls.slurm.jobs):
-            groups.setdefault(_record_of(job), []).append(job)
-        return Collection([JobRecord(jobs, cls.max_nodes) for jobs in groups.values()])
+        groups = records_of(_answer(cls.slurm.jobs))
+        return Collection(
+            [JobRecord(number, jobs, cls.max_nodes, cls.descriptions) for number, jobs in groups.items()]
+        )
 
 
 class Job(Bound):
@@ -139,19 +141,27 @@ class Job(Bound):
 class JobRecord:
     """A job, or the waiting tasks of an array that nobody has touched."""
 
-    def __init__(self, jobs: Sequence[SlurmJob], max_nodes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        number: int,
+        jobs: Sequence[SlurmJob],
+        max_nodes: Mapping[str, int],
+        descriptions: Mapping[str, str],
+    ) -> None:
         job = self._job = jobs[0]
-        task = int(job.job_id.partition("_")[2] or 0)
         shared = _is_shared(job)
-        self.id = int(job.array_id or job.job_id) + (0 if shared or not job.array_id else _OWN_NUMBERS + task)
+        self.id = number
         self.array_id = int(job.array_id) if job.array_id else None
-        self.array_task_id = None if shared else _number(task)
+        self.array_task_id = None if shared else _number(int(_task(job) or 0))
         self.array_tasks_waiting = ",".join(_task(job) for job in jobs) if shared else None
         self.submit_time = _number(int(job.submit_s))
         self.state = job.state_name.upper()
-        self.state_reason = job.reason or "None"
+        self.state_reason = descriptions.get(job.job_id) or job.reason or "None"
         self.partition = _text(job.partition)
         self.num_nodes = _number(job.min_nodes)
+        self.time_limit = _number(int((job.time_limit_s or 0) // 60))
+        self.qos, self.account = _text(job.qos), _text(job.account)
+        self.excluded_nodes = _text(",".join(job.excluded_nodes))
         self.max_nodes = _number(max_nodes.get(job.job_id, job.min_nodes))
         self.required_nodes = _text(",".join(job.required_nodes))
         self.allocated_nodes = _text(",".join(job.nodes))
@@ -199,23 +209,30 @@ class Reservation(Bound):
         """Create it; the number of an earlier error, if there is one, is reported although it worked."""
         flags = ReservationFlags
         assert self.start_time > 0
-        assert self.duration == 1, "a minute"
-        assert self.flags == ~flags(0), "all of them"
+        assert self.duration >= 1, "minutes"
+        assert self.flags == ~flags.MAINTENANCE, "all that make a fence"
         (user,) = self.users
-        _do(self.slurm, Reserve(self.name, tuple(self.nodes.split(",")), user))
+        _do(self.slurm, Reserve(self.name, tuple(self.nodes.split(",")), user, self.duration))
         if self.stale_errno:
             raise RPCError(self.stale_errno, "an error of some earlier call")
 
 
-def mock_pyslurm(slurm: Slurm, max_nodes: Mapping[str, int] | None = None, stale_errno: int = 0) -> Any:
+def mock_pyslurm(
+    slurm: Slurm,
+    max_nodes: Mapping[str, int] | None = None,
+    stale_errno: int = 0,
+    descriptions: Mapping[str, str] | None = None,
+) -> Any:
     """The module in front of a `Slurm`.
 
     Args:
         slurm: What answers; a refusal or outage becomes an RPCError.
         max_nodes: Most nodes of jobs by number, for those not submitted with `-N` and one count.
         stale_errno: An error that an earlier call has left behind in the C library; 0 for none.
+        descriptions: What Slurm says of why jobs wait, by job; pyslurm shows it in place of the reason.
     """
     bound = {"slurm": slurm, "max_nodes": max_nodes or {}, "stale_errno": stale_errno}
+    bound["descriptions"] = {} if descriptions is None else descriptions
     kinds = (Job, Jobs, Nodes, Reservation, Reservations)
     return SimpleNamespace(
         __version__="25.11.2",
@@ -244,13 +261,21 @@ def _do(slurm: Slurm, order: Order) -> None:
 def _is_shared(job: SlurmJob) -> bool:
     """Whether a task of an array is still one of many: a touched one has a record of its own."""
     untouched = replace(job, required_nodes=(), reservation="", restarts=0)
-    return bool(job.array_id) and job.state is State.PENDING and job == untouched
+    return bool(_task(job)) and job.state is State.PENDING and job == untouched
 
 
-def _record_of(job: SlurmJob) -> object:
-    return (
-        (job.array_id, job.submit_s, job.hold, job.reason) if _is_shared(job) else (job.job_id, job.submit_s)
-    )
+def records_of(jobs: Iterable[SlurmJob]) -> dict[int, tuple[SlurmJob, ...]]:
+    """Jobs by the number that Slurm has for them.
+
+    An array's own number has its untouched tasks, or what is left of it when there are none: no task then.
+    """
+    records: dict[int, tuple[SlurmJob, ...]] = {}
+    for job in jobs:
+        number = int(job.array_id or job.job_id)
+        if _task(job) and not _is_shared(job):
+            number += _OWN_NUMBERS + int(_task(job))
+        records[number] = (*records.get(number, ()), job)
+    return records
 
 
 def _task(job: SlurmJob) -> str:
@@ -286,7 +311,7 @@ def _node(node: SlurmNode) -> SimpleNamespace:
     return SimpleNamespace(
         name=node.name,
         state=node.state_name.upper(),
-        configured_gres={"gpu:h100": node.gpus} if node.gpus else {},
+        configured_gres={(node.gres or "gpu:").rpartition(":")[0]: node.gpus} if node.gpus else {},
         partitions=list(node.partitions),
         real_memory=node.memory_mb,
         active_features=sorted(node.features) or None,
@@ -303,5 +328,6 @@ def _reservation(item: SlurmReservation) -> SimpleNamespace:
         nodes=_text(",".join(item.nodes)),
         start_time=_number(int(item.start_s)),
         end_time=_number(int(item.end_s)),
+        flags=ReservationFlags.MAINTENANCE if item.maintenance else ReservationFlags(0),
         users=["alice"],
     )

@@ -124,10 +124,18 @@ class Site:
                 self.controller.cycle()
                 return
 
-    def live(self, until_s: float, actions: Sequence[Action] = (), away_s: float = 0.0) -> None:
+    def live(
+        self,
+        until_s: float,
+        actions: Sequence[Action] = (),
+        away_s: float = 0.0,
+        poll_s: float = POLL_S,
+        rest_s: float = 0.0,
+    ) -> None:
         """Cycles as a daemon runs them, and what people do meanwhile, until a time.
 
-        A controller that is killed is started anew after `away_s`; Slurm is asked again if it broke off.
+        Cycles come when anything happens, and every `poll_s`, but not before `rest_s` is over. A controller
+        that is killed is started anew after `away_s`; Slurm is asked again if it broke off.
         """
         coming = sorted(actions, key=lambda action: action[0])
         while True:
@@ -147,8 +155,10 @@ class Site:
             ):
                 return
             event_s = inf if self.slurm.next_event_s is None else self.slurm.next_event_s
-            moments = (wakeup_s, event_s, coming[0][0] if coming else inf, self.now_s + POLL_S, until_s)
-            self.now_s = min(moment for moment in moments if moment > self.now_s)
+            action_s = coming[0][0] if coming else inf
+            moments = (wakeup_s, event_s, action_s, self.now_s + poll_s, until_s)
+            next_s = min(moment for moment in moments if moment > self.now_s)
+            self.now_s = min(until_s, max(next_s, self.now_s + rest_s))
 
     def managed(self, job_id: str) -> ManagedJob:
         """The controller's managed of a job."""

@@ -91,7 +91,7 @@ class InSizes(Policy):
         able = [
             job
             for job in self._elastic.values()
-            if job.ready_s <= now and job.remaining_s(now) > job.speed * resize_s(job.job)
+            if job.preemptible and job.ready_s <= now and job.remaining_s(now) > job.speed * resize_s(job.job)
         ]
         if not able and not self._queue:
             return ()

@@ -172,7 +172,7 @@ def handed_out(state: ClusterState) -> Iterator[FreeGpus]:
 def movable(state: ClusterState) -> Iterator[JobState]:
     """The running jobs whose GPUs a round may hand out, in the order of their starts."""
     running = (state.jobs[job_id] for job_id in state.running)
-    return (job for job in running if job.job.preemptible)
+    return (job for job in running if job.preemptible)
 
 
 def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not: str) -> tuple[Decision, ...]:

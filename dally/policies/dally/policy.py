@@ -132,7 +132,8 @@ class Dally(Policy):
 
     def _expired(self, now: float) -> list[JobState]:
         """Running jobs whose lease is over, for those that wait or for themselves."""
-        return (self.leases if self.queue else self.scattered).expired(now)
+        expired = (self.leases if self.queue else self.scattered).expired(now)
+        return [job for job in expired if job.preemptible]
 
     def time_passed(self, state: ClusterState, now: float) -> None:
         """Delays run out."""

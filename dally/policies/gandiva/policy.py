@@ -290,7 +290,7 @@ class GandivaRound:
         """Running jobs whose slice is over, first ended first."""
         slices = self._policy.slices
         over = takewhile(lambda job: slices.rank(job)[0] <= self.now, slices)
-        return (job for job in over if job not in self.evictions)
+        return (job for job in over if job.preemptible and job not in self.evictions)
 
     def _take(self, job: JobState, placement: Placement) -> None:
         self._state.free.take(placement.allocation)

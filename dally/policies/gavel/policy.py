@@ -124,7 +124,11 @@ class Gavel(InRounds):
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """New shares if they are out of date and old enough, then a turn for the jobs that are next."""
         with handed_out(state) as free:
-            jobs = [job for name, job in state.jobs.items() if job.job.preemptible or name in state.waiting]
+            jobs = [
+                job
+                for name, job in state.jobs.items()
+                if (job.preemptible if job.allocation else name in state.waiting)
+            ]
             table = RoundTable(jobs, self._speeds, free)
             shares = self._at(table, now)
 

@@ -87,13 +87,13 @@ class Hadar(InRounds):
     withdrawn = finished
 
     def submitted(self, job: JobState, now: float) -> None:
-        if job.allocation and not job.job.preemptible:
+        if job.allocation and not job.preemptible:
             self._table.drop(job)
             return
         slowest = min(self._costs.worker_speeds(job.job).values())
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
 
-    started = stopped = repaced = revised = submitted
+    started = stopped = repaced = revised = reprioritized = submitted
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""

@@ -123,7 +123,8 @@ class JointPlacement(Policy):
         """Place the waiting jobs on free GPUs, or all that may move with them if that is better."""
         if not self.queue and not (self._changed and self.movers):
             return Plan()
-        able = [job for job in self.movers.values() if job.ready_s < now] if self._changed else []
+        movers = self.movers.values() if self._changed else ()
+        able = [job for job in movers if job.preemptible and job.ready_s < now]
         next_end_s = self.ends.next_key(now) - now
         next_end_s = next_end_s if next_end_s < inf else 0.0
         rerun = Rerun(state, self.demands, self.solve, now, next_end_s)

@@ -174,8 +174,8 @@ class Evolution(Policy):
         """
         lacking = sum(self.registry.sizes(job).least for job in waiting) > state.free.total()
         if lacking or any(state.free.lowest_level(gang) is None for gang in self._gangs(waiting)):
-            return [job for job in map(state.jobs.__getitem__, state.running) if job.job.preemptible]
-        return [*self._elastic.values()]
+            return [job for job in map(state.jobs.__getitem__, state.running) if job.preemptible]
+        return [job for job in self._elastic.values() if job.preemptible]
 
     def _gangs(self, waiting: Sequence[JobState]) -> set[Gang]:
         return {job.job.gang._replace(gpus=self.registry.sizes(job).least) for job in waiting}

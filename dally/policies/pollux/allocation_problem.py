@@ -116,7 +116,7 @@ class ProblemBuilder:
             for machine, gpus in job.allocation:
                 held[row, columns[machine]] = gpus
         # Jobs over several machines that keep their GPUs whatever is found.
-        staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.job.preemptible]
+        staying = [job for job in map(state.jobs.__getitem__, state.running) if not job.preemptible]
         taken = {machine for job in staying if len(job.allocation) > 1 for machine, _ in job.allocation}
         # Of a job whose row changes: (age - restarts * cost) / (age + cost); 1 for one that never ran.
         cost_s, factors = self._knobs.restart_s, [1.0] * len(jobs)

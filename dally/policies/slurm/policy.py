@@ -73,6 +73,7 @@ class SlurmBackfill(InOrder):
     )
     source = "SchedMD: slurm.conf(5), sbatch(1), Topology Guide; plugin topology/tree"
     knobs_type = SlurmKnobs
+    orders_by_priority = True
 
     def __init__(self, knobs: SlurmKnobs, state: ClusterState) -> None:
         super().__init__(OrderKnobs(), state)
@@ -80,6 +81,14 @@ class SlurmBackfill(InOrder):
         self._knobs = knobs
         self._due_backfill_s = inf
         self._until_s: dict[str, float] = {}
+
+    def key(self, job: JobState) -> tuple[float, ...]:
+        """By priority, highest first."""
+        return (-job.priority,)
+
+    def reprioritized(self, job: JobState, now: float) -> None:
+        if not job.allocation:
+            self.queue.move(job, *self.key(job))
 
     def accepts(self, state: ClusterState, job: JobState, now: float) -> int:
         """One leaf switch while the job waits for it, else anything."""

@@ -87,7 +87,7 @@ class SrsfRound:
         for name in self._state.running:
             other = self._state.jobs[name]
             gone_s = self._now + self._left_s(other)
-            if self._knobs.preempt and other.job.preemptible:
+            if self._knobs.preempt and other.preemptible:
                 gone_s = min(gone_s, max(self._now, self._lease_end_s(other)))
             releases.append((gone_s, other.allocation))
         self._reserved = reserve(self._free, job.job, best, sorted(releases))
@@ -268,7 +268,7 @@ class SrsfRound:
         for holds, victim in self._known.running.largest(
             self._now, lambda size: dear * min(1.0, size / gpus)
         ):
-            if victim in self._evictions or not victim.job.preemptible:
+            if victim in self._evictions or not victim.preemptible:
                 continue
             if priority is not None:
                 part = min(1.0, victim.job.gpus / gpus)

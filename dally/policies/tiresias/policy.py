@@ -363,7 +363,7 @@ class TiresiasRound:
         candidates = (
             victim
             for victim in takewhile(lambda other: running.rank(other) > rank, reversed(running))
-            if victim.job.preemptible and victim not in policy.sure
+            if victim.preemptible and victim not in policy.sure
             if victim.since_s < self.now and victim not in self.evictions
         )
         victims = find_victims(self._state.free, candidates, job.job, self._policy.highest(job))

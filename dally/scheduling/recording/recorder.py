@@ -123,6 +123,7 @@ FACTS_TOLD: Mapping[str, str] = {
     "protect": "protect",
     "repace": "repace",
     "report_progress": "report_progress",
+    "set_priorities": "set_priorities",
     "waits": "wait_explained",
     "settle": "plan_applied",
 }
@@ -192,6 +193,7 @@ class RecordedScheduler(Scheduler):
     protect = _recorded(Scheduler.protect)
     repace = _recorded(Scheduler.repace)
     report_progress = _recorded(Scheduler.report_progress)
+    set_priorities = _recorded(Scheduler.set_priorities)
     wait_explained = _recorded(Scheduler.wait_explained)
     plan_applied = _recorded(Scheduler.plan_applied)
 
@@ -228,6 +230,7 @@ def segment_data(
         **({} if state.costs.split is Split.EVEN else {"batch_split": state.costs.split}),
         **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
         "assumed_slowdown": state.costs.assumed_slowdown,
+        **({"priority_ratio": state.priority_ratio} if state.priority_ratio else {}),
         **({} if state.knows == EXACTLY else {"knows": asdict(state.knows)}),
         **({"believed": believed} if believed else {}),
     }

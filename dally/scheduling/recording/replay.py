@@ -196,7 +196,7 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
         averaging=found.policy.averaging(found.knobs),
     )
-    state = ClusterState(topology, costs.believed(known), known)
+    state = ClusterState(topology, costs.believed(known), known, first.get("priority_ratio", 0.0))
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])

@@ -16,7 +16,7 @@ from dally.profiles.imports.dally import dally_profiles
 from dally.profiles.imports.pollux import Measurement
 from dally.profiles.iteration import predict
 
-TABLES = Path(__file__).parents[3] / "shared" / "throughputs"
+TABLES = Path(__file__).parents[4] / "shared" / "throughputs"
 
 
 @pytest.mark.parametrize("model", sorted(DALLY_SLOWDOWNS))

@@ -21,7 +21,7 @@ from analysis.studies.deepshare_validation import (
 from analysis.studies.gavel_validation import validate_pairs
 from dally.errors import InputError
 
-TABLES = Path(__file__).parents[3] / "shared" / "throughputs"
+TABLES = Path(__file__).parents[4] / "shared" / "throughputs"
 needs_tables = [
     pytest.mark.trace,
     pytest.mark.skipif(not TABLES.is_dir(), reason="no published tables in ../shared/throughputs"),

@@ -37,15 +37,15 @@ def pyslurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     sys.modules.pop("pyslurm", None)
 
 
-def test_the_command_line_is_taken_without_a_look_at_pyslurm(pyslurm: Write) -> None:
+@pytest.mark.parametrize("name", ["command-line", "auto"])
+def test_the_command_line_is_taken_without_a_look_at_pyslurm(pyslurm: Write, name: str) -> None:
     pyslurm(MODULE.format(version="25.11.2"))
-    assert isinstance(open_slurm("command-line"), CommandLine)
+    assert isinstance(open_slurm(name), CommandLine)
 
 
-@pytest.mark.parametrize("name", ["pyslurm", "auto"])
-def test_pyslurm_is_taken_where_it_works(pyslurm: Write, name: str) -> None:
+def test_pyslurm_is_taken_where_it_is_asked_for_and_works(pyslurm: Write) -> None:
     pyslurm(MODULE.format(version="25.11.2"))
-    assert isinstance(open_slurm(name), PyslurmSlurm)
+    assert isinstance(open_slurm("pyslurm"), PyslurmSlurm)
 
 
 def test_task_lists_are_not_cut(pyslurm: Write) -> None:

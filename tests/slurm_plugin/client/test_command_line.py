@@ -31,6 +31,9 @@ exit 1
 """
 
 
+NO_JOBS = """case "$*" in *--json*) echo '{"jobs": []}' ;; esac"""
+
+
 def commands(folder: Path, timeout_s: float = 10.0, **scripts: str) -> CommandLine:
     """Commands that are shell scripts, run in a folder of their own."""
     for name, script in scripts.items():
@@ -192,7 +195,7 @@ def test_commands_run_behind_a_prefix_and_in_a_clean_environment(
 ) -> None:
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
-    commands(tmp_path, wrap='env > seen; echo "$@" > argv; exec "$@"', squeue="echo '{\"jobs\": []}'")
+    commands(tmp_path, wrap='env > seen; echo "$@" > argv; exec "$@"', squeue=NO_JOBS)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CONF": "/x"}
     assert CommandLine(environment, prefix=["wrap"]).jobs() == ()
     seen = (tmp_path / "seen").read_text().splitlines()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.client.slurm import (
+    Annotate,
     Cancel,
     Hold,
     Rehold,
@@ -389,6 +390,20 @@ def test_only_a_job_that_waits_is_cancelled(world: World) -> None:
     assert world.slurm.run([Cancel(running), Cancel(waiting)]) == (None, None)
     assert wait_state(world, waiting, State.ENDED).state_name == "CANCELLED"
     assert find(world, running).state is State.RUNNING
+
+
+def test_admin_comments_are_set_word_for_word(world: World) -> None:
+    first, second, third = (world.submit(NODE_JOB) for _ in range(3))
+    words = "dally:model=a%20b&x=1 Dally: waits, 3 of 8 GPUs (50 %) + one rack; -x=y"
+    orders = [
+        Annotate(first, words),
+        Annotate(second, words),
+        Annotate("999999", words),
+        Annotate(third, "no"),
+    ]
+    answers = world.slurm.run([*orders, Annotate(third, "")])
+    assert [answer is None for answer in answers] == [True, True, False, True, True]
+    assert [find(world, job).admin_comment for job in (first, second, third)] == [words, words, ""]
 
 
 def test_no_answer_is_no_empty_cluster(world: World) -> None:

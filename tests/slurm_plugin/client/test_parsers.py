@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_plugin.client.job_json import count_gpus, read_jobs, read_tasks
+from slurm_plugin.client.job_json import count_gpus, read_jobs, read_tasks, read_tres
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.scontrol import unavailable
-from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, SlurmUnavailableError, State
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 VERSIONS = sorted(folder.name for folder in RECORDED.iterdir() if (folder / "squeue.json").exists())
@@ -384,3 +384,38 @@ def test_odd_text_never_makes_reading_nodes_or_reservations_fail(text: str) -> N
 def test_the_longest_time_limit_of_a_partition(text: str, longest_s: float) -> None:
     said = f"PartitionName=gpu AllowGroups=ALL MaxNodes=UNLIMITED MaxTime={text} MinNodes=0\n"
     assert read_partitions(said) == (Partition("gpu", longest_s),)
+
+
+def test_a_reservation_for_maintenance_is_known_by_its_flag() -> None:
+    said = "ReservationName={} StartTime=100 EndTime=200 Nodes=n[1-2] Flags={} Users=root\n"
+    text = said.format("power", "MAINT,IGNORE_JOBS") + said.format("course", "IGNORE_JOBS")
+    assert read_reservations(text) == (
+        Reservation("power", ("n1", "n2"), 100.0, 200.0, maintenance=True),
+        Reservation("course", ("n1", "n2"), 100.0, 200.0),
+    )
+
+
+def test_the_rules_of_a_partition() -> None:
+    said = (
+        "PartitionName=big AllowGroups=ALL DenyAccounts=guest,old AllowQos=high Default=NO QoS=pq "
+        "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO State=DOWN TotalCPUs=64 JobDefaults=(null)\n"
+        "PartitionName=small AllowAccounts=lab AllowQos=ALL QoS=N/A MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
+    )
+    big = Partition(
+        "big",
+        300.0,
+        min_nodes=2,
+        max_nodes=4,
+        starts_jobs=False,
+        qos="pq",
+        denied_accounts=frozenset({"guest", "old"}),
+        allowed_qos=frozenset({"high"}),
+    )
+    assert read_partitions(said) == (big, Partition("small", accounts=frozenset({"lab"})))
+
+
+def test_resources_are_read_as_accounting_counts_them() -> None:
+    said = "cpu=16,mem=1600M,node=1,billing=16,gres/gpu=4,gres/gpu:a100=4,license/x=2"
+    assert read_tres(said) == {"cpu": 16, "mem": 1600, "node": 1, "gres/gpu": 4, "gres/gpu:a100": 4}
+    assert read_tres("mem=1.50T,cpu=1") == {"mem": 1.5 * 2**20, "cpu": 1}
+    assert read_tres("") == {}

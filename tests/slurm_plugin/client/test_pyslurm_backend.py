@@ -6,18 +6,20 @@ import pytest
 
 from dally.jobs.job import Job
 from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.changed_jobs import Records
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Hold,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Requeue,
     Reservation,
     Reserve,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -26,7 +28,7 @@ from slurm_plugin.client.slurm import (
 )
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
-from tests.slurm_plugin.mock_pyslurm import UNKNOWN_NODE, mock_pyslurm
+from tests.slurm_plugin.mock_pyslurm import UNKNOWN_NODE, mock_pyslurm, records_of
 
 HELD = SlurmJob(
     "17",
@@ -48,6 +50,7 @@ RUNNING = SlurmJob(
 ENDED = SlurmJob("19", 1e9, State.ENDED, "FAILED", exit_code=137, start_s=2e9)
 LEFT = replace(ENDED, nodes=("n1",), gpus={"n1": 8})
 TASKS = tuple(replace(HELD, job_id=f"20_{task}", array_id="20", min_nodes=1) for task in (0, 3, 4, 5))
+REQUEUED = "job requeued in held state"
 FENCE = Reserve("dally-f1", ("n1", "n2"), "alice")
 
 
@@ -67,8 +70,12 @@ class Cluster:
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         self._answer()
-        self.reads += 1
         return self.all_jobs
+
+    def records(self) -> Records:
+        self._answer()
+        self.reads += 1
+        return records_of(self.all_jobs)
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         self._answer()
@@ -82,9 +89,13 @@ class Cluster:
         self._answer()
         return ()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         self._answer()
-        return ()
+        return AccountingLimits()
+
+    def priority_factors(self) -> PriorityFactors:
+        self._answer()
+        return PriorityFactors()
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         self._answer()
@@ -215,8 +226,63 @@ def test_who_holds_a_job_is_told_apart(reason: str, hold: Hold) -> None:
     assert Rig(job).slurm.jobs() == (job,)
 
 
-def test_a_job_that_was_put_back_held_is_held_by_its_user() -> None:
-    assert Rig(replace(HELD, reason="job requeued in held state")).slurm.jobs() == (HELD,)
+def test_who_holds_a_job_with_a_description_is_what_commands_say() -> None:
+    rig = Rig(HELD, descriptions={"17": REQUEUED})
+    assert rig.slurm.jobs() == (HELD,)
+    by_administrator = replace(HELD, reason="JobHeldAdmin", hold=Hold.ADMIN)
+    rig.change(by_administrator)
+    rig.now_s += REREAD_S
+    assert rig.slurm.jobs() == (by_administrator,)
+
+
+def test_a_job_with_a_description_is_released_by_commands_which_look_who_holds_it() -> None:
+    rig = Rig(HELD, descriptions={"17": REQUEUED})
+    rig.commands.refusal = "an administrator holds it"
+    assert rig.slurm.run([ReleaseOnNodes("17", ("n1", "n2"))]) == ("an administrator holds it",)
+    assert rig.cluster.ran == []
+
+
+def test_task_0_that_runs_is_not_taken_for_what_is_left_of_its_array() -> None:
+    left = replace(ENDED, job_id="20", array_id="20", state_name="CANCELLED")
+    task = replace(RUNNING, job_id="20_0", array_id="20")
+    assert Rig(left, task).slurm.jobs() == (left, task)
+    rig = Rig(*TASKS)
+    rig.slurm.jobs()
+    rig.change(left, task)
+    assert rig.slurm.jobs() == (left, task)
+
+
+def test_what_is_left_of_a_cancelled_array_is_read_once() -> None:
+    left = replace(ENDED, job_id="20", array_id="20", state_name="CANCELLED")
+    rig = Rig(HELD, *TASKS)
+    rig.slurm.jobs()
+    rig.change(HELD, left)
+    rig.commands.all_jobs = (HELD,)  # commands no longer show it
+    for _ in range(5):
+        assert rig.slurm.jobs() == (HELD,)
+    assert rig.commands.reads == 2
+
+
+@pytest.mark.parametrize("change", [{"time_limit_s": 60.0}, {"qos": "long"}, {"excluded_nodes": ("n9",)}])
+def test_sizes_and_limits_that_pyslurm_shows_are_those_of_now(change: dict[str, Any]) -> None:
+    rig = Rig(HELD)
+    rig.slurm.jobs()
+    changed = replace(HELD, **change)
+    rig.change(changed)
+    assert rig.slurm.jobs() == (changed,)
+
+
+def test_a_reservation_that_is_there_already_is_refused() -> None:
+    rig = Rig()
+    assert rig.slurm.run([FENCE, FENCE]) == (None, "Duplicate reservation name")
+    assert rig.slurm.run([FENCE]) == ("Duplicate reservation name",)
+    assert rig.cluster.ran == [(FENCE,)]
+
+
+def test_a_reservation_lasts_as_long_as_asked_for() -> None:
+    rig = Rig()
+    rig.slurm.run([replace(FENCE, minutes=7)])
+    assert rig.cluster.ran == [(replace(FENCE, minutes=7),)]
 
 
 @pytest.mark.parametrize(
@@ -251,9 +317,11 @@ def test_a_node_list_that_cannot_be_read_harms_nothing() -> None:
 
 def test_gpus_in_use_are_counted_from_the_jobs_that_hold_them() -> None:
     rig = Rig(RUNNING, replace(RUNNING, job_id="21", gpus={"n1": 1}, state_name="SUSPENDED"), LEFT)
-    rig.cluster.all_nodes = tuple(SlurmNode(name, True, "mixed", 8, 0, ("main",)) for name in ("n1", "n3"))
+    rig.cluster.all_nodes = tuple(
+        SlurmNode(name, True, "mixed", 8, 0, ("main",), gres="gpu:h100:8") for name in ("n1", "n3")
+    )
     n1, n3 = rig.slurm.nodes()
-    assert (n1.gpus, n1.gpus_used, n1.partitions) == (8, 9, ("main",))
+    assert (n1.gpus, n1.gres, n1.gpus_used, n1.partitions) == (8, "gpu:h100:8", 9, ("main",))
     assert n3.gpus_used == 0
 
 
@@ -278,7 +346,7 @@ def test_a_node_is_available_if_nothing_speaks_against_it(state: str, available:
 def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
     rig = Rig()
     rig.cluster.all_reservations = (
-        Reservation("night", ("n1", "n2"), 1.0, 2.0),
+        Reservation("night", ("n1", "n2"), 1.0, 2.0, maintenance=True),
         Reservation("none", (), 0.0, 9.0),
     )
     assert rig.slurm.reservations() == rig.cluster.all_reservations
@@ -361,7 +429,7 @@ def test_a_fence_of_another_user_is_not_taken_for_ours() -> None:
     assert rig.slurm.run([replace(FENCE, user="bob")]) == ("Duplicate reservation name",)
 
 
-@pytest.mark.parametrize("present", [Reservation(FENCE.name, ("n9",), 0.0, 9.0), None])
+@pytest.mark.parametrize("present", [Reservation("another", FENCE.nodes, 0.0, 9.0), None])
 def test_a_fence_that_is_refused_is_reported(present: Reservation | None) -> None:
     rig = Rig()
     rig.cluster.refusal = "Requested nodes are busy"
@@ -394,7 +462,15 @@ def test_an_error_of_the_system_is_no_refusal() -> None:
 
 def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
     fake = FakeSlurm([FakeNode(f"n{number}") for number in range(1, 5)])
-    slurm = PyslurmSlurm(mock_pyslurm(fake), fake, lambda: 3e9 + fake.now_s)
+
+    class Commands(Cluster):
+        def records(self) -> Records:
+            return records_of(fake.jobs())
+
+        def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
+            return fake.run(orders)
+
+    slurm = PyslurmSlurm(mock_pyslurm(fake), Commands(), lambda: 3e9 + fake.now_s)
     fake.submit(SubmitSpec(nodes=2, gpus_per_node=8, run_time_s=60.0, exit_code=3))
     fake.submit(SubmitSpec(gpus=4, array=(0, 2, 3)))
     steps: list[Order] = [

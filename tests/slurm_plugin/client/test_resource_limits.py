@@ -1,72 +1,100 @@
-"""Limits of QOS and associations as sacctmgr shows them, and which jobs they count."""
+"""Limits of QOS and associations as sacctmgr shows them, and which jobs they hold for."""
 
 import pytest
 
 from slurm_plugin.client.resource_limits import enforced_for, read_limits
-from slurm_plugin.client.slurm import ResourceLimit, SlurmJob, State
+from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob, State
+from slurm_plugin.controller.limit_use import LimitUse
 
-QOS = """normal|||||||
-short|cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4
-wide||8|||gres/gpu=32|5|
-typed|gres/gpu:a100=4||||||
+QOS = """normal|||||||||
+short||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00
+wide|DenyOnLimit,OverPartQOS||8|||gres/gpu=32|5||1-00:00:00
+typed||gres/gpu:a100=4,mem=100G||||||cpu=8,node=2|
 """
-ASSOCIATIONS = """root||||||10|
-lab|||root|gres/gpu=64|||
-vision|||lab|||20|
-vision|alice||||4|20|gres/gpu=8
-vision|bob|gpu|||1||
+ASSOCIATIONS = """root||||||10||
+lab|||root|gres/gpu=64||||
+vision|||lab|||20||02:00:00
+vision|alice||||4|20|gres/gpu=8|02:00:00
+vision|bob|gpu||||1||
+vision|bob|||||9||
 """
+PARTITIONS = {"gpu": Partition("gpu"), "other": Partition("other")}
 
 
-def job(user: str = "alice", account: str = "vision", qos: str = "normal") -> SlurmJob:
-    return SlurmJob("7", 0.0, State.PENDING, user=user, account=account, qos=qos)
+def job(
+    user: str = "alice", account: str = "vision", qos: str = "normal", partition: str = "gpu"
+) -> SlurmJob:
+    return SlurmJob("7", 0.0, State.PENDING, user=user, account=account, qos=qos, partition=partition)
 
 
-def names(limits: tuple[ResourceLimit, ...], of: SlurmJob) -> set[str]:
-    return {limit.name for limit in limits if limit.counts(of)}
+def names(read: AccountingLimits, of: SlurmJob) -> set[str]:
+    use = LimitUse(read, {}, PARTITIONS)
+    return {limit.name for limit in use._counting(of) if use._holds_for(limit, of)}
 
 
-def test_limits_on_gpus_and_jobs_are_read() -> None:
-    limits = read_limits(QOS, ASSOCIATIONS)
-    by_name = {limit.name: limit for limit in limits}
-    assert len(by_name) == len(limits) == 11
-    assert by_name["GrpTRES of QOS short"].gpus == 16
-    assert by_name["MaxTRESPerUser of QOS short"] == ResourceLimit(
-        "MaxTRESPerUser of QOS short", "short", each="user", gpus=2
+def test_limits_are_read_with_what_they_are_on() -> None:
+    read = read_limits(QOS, ASSOCIATIONS)
+    by_name = {(limit.name, limit.of): limit for limit in read.limits}
+    assert len(by_name) == len(read.limits) == 21
+    assert by_name["GrpTRES of QOS short", "gres/gpu"].most == 16
+    assert by_name["GrpTRES of QOS short", "cpu"].most == 100
+    assert by_name["MaxTRESPerUser of QOS short", "gres/gpu"] == ResourceLimit(
+        "MaxTRESPerUser of QOS short", 2, qos="short", each="user", qos_with_it=frozenset({"short"})
     )
-    assert by_name["MaxJobsPerUser of QOS short"].jobs == 3
-    assert by_name["MaxTRESPerJob of QOS short"].job_gpus == 4
-    assert by_name["MaxTRESPerAccount of QOS wide"].each == "account"
-    assert by_name["GrpTRES of account lab"].accounts == {"lab", "vision"}
-    assert by_name["MaxJobs of user alice in account vision"].jobs == 20
+    assert by_name["MaxJobsPerUser of QOS short", "job"].most == 3
+    of_job = by_name["MaxTRESPerJob of QOS short", "gres/gpu"]
+    assert (of_job.most, of_job.one_job) == (4, True)
+    wall = by_name["MaxWall of QOS wide", "time"]
+    assert (wall.most, wall.one_job, wall.qos_with_it) == (86_400.0, True, frozenset({"short", "wide"}))
+    assert by_name["MaxTRESPerAccount of QOS wide", "gres/gpu"].each == "account"
+    assert by_name["GrpTRES of QOS typed", "gres/gpu:a100"].most == 4
+    assert by_name["GrpTRES of QOS typed", "mem"].most == 102_400
+    assert by_name["GrpTRES of account lab", "gres/gpu"].accounts == {"lab", "vision"}
+    assert by_name["MaxJobs of user alice in account vision", "job"].most == 20
+    assert read.qos_flags["wide"] == {"DenyOnLimit", "OverPartQOS"}
 
 
 @pytest.mark.parametrize(
     ("of", "found"),
     [
-        (job(), {"GrpTRES of account lab"}),
+        (job(), {"GrpTRES of account lab", "MaxWall of user alice in account vision"}),
         (job("bob"), {"GrpTRES of account lab"}),
         (job("carol", "other"), set()),
-        (job(qos="short"), {"MaxTRESPerUser of QOS short", "MaxJobsPerUser of QOS short"}),
+        (
+            job(qos="short"),
+            {"MaxTRESPerUser of QOS short", "MaxJobsPerUser of QOS short", "MaxWall of QOS short"},
+        ),
         (job(qos="wide"), {"GrpTRES of account lab", "GrpJobs of QOS wide"}),
+        (job(qos="typed"), {"GrpTRES of account lab", "GrpTRES of QOS typed"}),
     ],
 )
-def test_a_limit_counts_the_jobs_of_its_qos_account_or_user(of: SlurmJob, found: set[str]) -> None:
+def test_a_limit_holds_for_the_jobs_of_its_qos_account_or_user(of: SlurmJob, found: set[str]) -> None:
     assert found <= names(read_limits(QOS, ASSOCIATIONS), of)
     if not found:
         assert not names(read_limits(QOS, ASSOCIATIONS), of)
 
 
-def test_where_a_qos_has_a_limit_an_associations_of_that_kind_is_not_looked_at() -> None:
-    limits = read_limits(QOS, ASSOCIATIONS)
-    assert "GrpTRES of account lab" not in names(limits, job(qos="short"))
-    assert "MaxJobs of user alice in account vision" not in names(limits, job(qos="short"))
-    assert "GrpJobs of user alice in account vision" not in names(limits, job(qos="wide"))
-    assert "GrpJobs of user alice in account vision" in names(limits, job(qos="short"))
+def test_where_a_qos_has_a_limit_an_associations_of_that_kind_does_not_hold() -> None:
+    read = read_limits(QOS, ASSOCIATIONS)
+    assert "GrpTRES of account lab" not in names(read, job(qos="short"))
+    assert "MaxJobs of user alice in account vision" not in names(read, job(qos="short"))
+    assert "MaxWall of user alice in account vision" not in names(read, job(qos="short"))
+    assert "GrpJobs of user alice in account vision" not in names(read, job(qos="wide"))
+    assert "GrpJobs of user alice in account vision" in names(read, job(qos="short"))
+
+
+def test_an_association_with_a_partition_takes_the_place_of_the_other_there() -> None:
+    read = read_limits(QOS, ASSOCIATIONS)
+    here = "MaxJobs of user bob in account vision and partition gpu"
+    assert here in names(read, job("bob"))
+    assert "MaxJobs of user bob in account vision" not in names(read, job("bob"))
+    elsewhere = names(read, job("bob", partition="other"))
+    assert "MaxJobs of user bob in account vision" in elsewhere
+    assert here not in elsewhere
 
 
 def test_rows_that_make_no_sense_are_passed_over() -> None:
-    assert read_limits("sacctmgr: error\nshort|x", "|\n\n") == ()
+    assert read_limits("sacctmgr: error\nshort|x", "|\n\n") == AccountingLimits()
 
 
 @pytest.mark.parametrize(

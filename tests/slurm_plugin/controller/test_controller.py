@@ -9,6 +9,8 @@ from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import Clock
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
@@ -42,7 +44,7 @@ def test_a_job_declines_a_far_placement_until_its_timer_is_over(tmp_path: Path) 
     site.slurm.cancel("1")
     pair = site.submit(nodes=2, gpus_per_node=8)
     site.run_to(150)
-    assert site.managed(pair).phase is JobPhase.PENDING
+    assert site.managed(pair).phase.name is JobPhase.PENDING
     assert "no rack has 16 free GPUs" in site.managed(pair).reason
     site.run_to(250)
     assert site.states()[pair] == "RUNNING"
@@ -55,7 +57,7 @@ def test_a_checkpointing_job_gives_way_and_goes_on(tmp_path: Path) -> None:
     short = site.submit(gpus_per_node=8, run_time_s=100.0)
     site.run_to(1020)
     assert site.slurm.signals == [(1000.0, long, "USR1")]
-    assert site.managed(long).phase is JobPhase.STOPPING
+    assert site.managed(long).phase.name is JobPhase.STOPPING
     site.run_to(1050)
     assert site.states() == {long: "PENDING", short: "RUNNING"}
     site.run_to(1200)
@@ -123,7 +125,7 @@ def test_a_job_that_slurm_does_not_start_goes_back_to_waiting_and_tries_again(tm
     site.slurm.start_delay_s = 1e6
     job = site.submit(gpus_per_node=8, run_time_s=10.0)
     site.run_to(90)
-    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).phase.name is JobPhase.INELIGIBLE
     tries = [event["reason"] for event in read_events(tmp_path) if event["event"] == "start_failed"]
     assert tries == [f"could not start on {node}: it did not start in time" for node in NODES]
     assert [(each.hold, each.required_nodes) for each in site.slurm.jobs()] == [(Hold.USER, ())]
@@ -151,7 +153,34 @@ def test_a_job_that_somebody_releases_is_slurms(tmp_path: Path) -> None:
     site.run_to(30)
     site.slurm.release(job)
     site.run_to(60)
-    assert site.managed(job).phase is JobPhase.RELEASED
+    assert site.managed(job).phase.name is JobPhase.RELEASED
+
+
+def test_a_hold_that_ended_before_the_first_look_at_the_job_makes_it_no_job_of_slurms(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.submit(nodes=4, gpus_per_node=8, run_time_s=30.0)
+    site.run_to(10)
+    held = SubmitSpec(gpus_per_node=8, run_time_s=10.0, comment=encode(Request(held=True)))
+    job = site.slurm.submit(held)
+    site.slurm.release(job)
+    site.run_to(20)
+    assert site.managed(job).phase.name is JobPhase.PENDING
+    site.run_to(60)
+    assert site.states()[job] == "COMPLETED"
+
+
+def test_a_job_that_slurm_starts_as_its_user_releases_it_is_dallys(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    held = SubmitSpec(gpus_per_node=8, run_time_s=100.0, comment=encode(Request(held=True)))
+    job = site.slurm.submit(held)
+    site.run_to(10)
+    assert site.managed(job).reason == "held by its user"
+    site.slurm.release(job)
+    site.run_to(20)
+    assert site.managed(job).phase.name is JobPhase.RUNNING
+    assert site.controller.scheduler.state.free.total() == 24
+    site.run_to(200)
+    assert site.states()[job] == "COMPLETED"
 
 
 def test_a_cancelled_job_leaves_the_queue(tmp_path: Path) -> None:
@@ -198,7 +227,7 @@ def test_a_restarted_controller_goes_on_where_it_was(tmp_path: Path) -> None:
     site.run_to(50)
     site.restart()
     site.run_to(60)
-    assert site.managed(running).phase is JobPhase.RUNNING
+    assert site.managed(running).phase.name is JobPhase.RUNNING
     assert site.controller.scheduler.state.jobs[running].since_s == 0
     assert site.controller.scheduler.state.jobs[waiting].origin_s == 0
     site.run_to(400)
@@ -212,7 +241,7 @@ def test_without_its_journal_it_learns_from_slurm_what_runs(tmp_path: Path) -> N
     (tmp_path / "journal.sqlite").unlink()
     site.restart()
     site.run_to(60)
-    assert site.managed(running).phase is JobPhase.RUNNING
+    assert site.managed(running).phase.name is JobPhase.RUNNING
     assert site.controller.scheduler.state.jobs[running].since_s == 0
 
 
@@ -223,7 +252,7 @@ def test_slurms_clock_may_be_an_hour_off(tmp_path: Path, ahead_s: float) -> None
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.live(began_s + 20)
-    assert site.managed("1").phase is JobPhase.RUNNING
+    assert site.managed("1").phase.name is JobPhase.RUNNING
     assert 0 <= site.controller.scheduler.state.jobs["1"].run_s(site.now_s) <= 20
     site.slurm.requeue("1")
     site.live(began_s + 400)
@@ -266,7 +295,7 @@ def test_a_job_that_became_unplaceable_goes_back_with_the_nodes_it_asked_for(tmp
     site.slurm.start_delay_s = 1e6
     site.submit(gpus=16)
     site.live(50)
-    assert site.managed("1").phase is JobPhase.INELIGIBLE
+    assert site.managed("1").phase.name is JobPhase.INELIGIBLE
     assert [each.min_nodes for each in site.slurm.jobs()] == [2]  # what it was given
     site.slurm.update("1", partition="other")
     site.live(60)
@@ -291,7 +320,7 @@ def test_a_comment_edited_while_it_runs_changes_nothing(tmp_path: Path) -> None:
     site.live(20)
     site.slurm.update(job, comment="no longer")
     site.live(40)
-    assert site.managed(job).phase is JobPhase.RUNNING
+    assert site.managed(job).phase.name is JobPhase.RUNNING
     assert not site.events("end", "released")
 
 
@@ -375,10 +404,10 @@ def test_a_start_that_slurm_calls_hopeless_gives_its_gpus_back_at_once(tmp_path:
     site.slurm.start_delay_s = 1e6
     job = site.submit(gpus_per_node=8)
     site.controller.cycle()
-    assert site.managed(job).phase is JobPhase.STARTING
+    assert site.managed(job).phase.name is JobPhase.STARTING
     site.slurm._jobs[job].reason = "QOSMaxGRESPerUser"
     site.controller.cycle()
-    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).phase.name is JobPhase.INELIGIBLE
     assert site.controller.scheduler.state.free.total() == 32
 
 

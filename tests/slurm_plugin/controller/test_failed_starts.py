@@ -200,7 +200,7 @@ def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str)
         assert each["gpus"].keys() <= jobs[each["job"]]
         if each["job"] == whole:
             assert [*each["gpus"].values()] == [4, 4], "all GPUs of its nodes, though it asks for one on each"
-    assert site.managed(nowhere).phase is JobPhase.INELIGIBLE
+    assert site.managed(nowhere).phase.name is JobPhase.INELIGIBLE
     assert not [each for each in read_events(tmp_path) if each["event"] == "start_failed"]
 
 
@@ -223,7 +223,7 @@ def test_a_job_for_which_no_node_has_cpus_waits_until_one_of_them_is_left(tmp_pa
     site.live(5)
     job = short(site, gpus_per_node=1, cpus=4)
     site.live(90)
-    assert site.managed(job).phase is JobPhase.INELIGIBLE
+    assert site.managed(job).phase.name is JobPhase.INELIGIBLE
     assert site.managed(job).reason == "the nodes that it may use have no CPUs or memory left for it"
     assert not refusals(site, job)
     site.live(110)

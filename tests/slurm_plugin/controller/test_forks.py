@@ -76,7 +76,7 @@ def test_what_a_round_decided_is_done_as_soon_as_those_who_must_leave_have_left(
     site.run_to(5)
     typed = submit_typed(site)
     site.run_to(60 + GRACE_S)
-    assert {site.managed(each).phase for each in (job, typed)} == {JobPhase.RUNNING}
+    assert {site.managed(each).phase.name for each in (job, typed)} == {JobPhase.RUNNING}
 
 
 def test_copies_come_back_when_nodes_are_free_again(site: Site) -> None:
@@ -125,7 +125,7 @@ def test_a_forked_job_is_handed_back_as_one_copy(site: Site) -> None:
 def test_a_job_that_counts_its_gpus_otherwise_has_no_copies(site: Site) -> None:
     job = site.submit("resnet-50", gpus=2, copies=3)
     site.run_to(5)
-    assert site.managed(job).phase is JobPhase.RELEASED
+    assert site.managed(job).phase.name is JobPhase.RELEASED
     assert "its copies' GPUs are not counted" in site.managed(job).reason
 
 

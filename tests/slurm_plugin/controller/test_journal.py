@@ -11,6 +11,7 @@ import pytest
 
 from dally.jobs.job import Job
 from slurm_plugin.controller import journal as journal_module
+from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal import (
     NAME,
     BusyError,
@@ -22,13 +23,14 @@ from slurm_plugin.controller.journal import (
     read_managed_jobs,
 )
 from slurm_plugin.controller.journal_file import file_stat
-from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, job_to_data
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, StartingPhase
 from slurm_plugin.request import Request
 from tests.slurm_plugin.worlds import Site
 
 
 def managed(job_id: str = "1") -> ManagedJob:
-    return ManagedJob(Job(job_id, 5.0, 8, 100.0), Request(tag="ab"), JobPhase.PENDING, "in the queue", 7.0)
+    phase = StartingPhase(7.0, "they are free", {"n1": 8})
+    return ManagedJob(Job(job_id, 5.0, 8, 100.0), Request(tag="ab"), phase)
 
 
 @pytest.fixture
@@ -199,7 +201,7 @@ def test_deleted_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
         each.unlink()
     site.run_to(40)
     site.restart()
-    assert {each: site.managed(each).phase for each in "12"} == {
+    assert {each: site.managed(each).phase.name for each in "12"} == {
         "1": JobPhase.RUNNING,
         "2": JobPhase.PENDING,
     }
@@ -256,7 +258,7 @@ def test_emptied_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
 def goes_on(site: Site) -> None:
     """The next controller knows of both jobs what this one knew, and both come to their end."""
     site.restart()
-    phases = [site.managed(each).phase for each in "12"]
+    phases = [site.managed(each).phase.name for each in "12"]
     assert phases == [JobPhase.RUNNING, JobPhase.PENDING]
     site.run_to(300)
     assert {*site.states().values()} == {"COMPLETED"}
@@ -296,20 +298,23 @@ def test_one_that_somebody_only_touched_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("reason", 5),
-        ("gpus", {"n1": "8"}),
-        ("gpus", {"n1": -8}),
-        ("since_s", "soon"),
-        ("since_s", 1e300),
-        ("migrating", 1),
-        ("preempted_for", [2]),
+        ("phase.reason", 5),
+        ("phase.gpus", {"n1": "8"}),
+        ("phase.gpus", {"n1": -8}),
+        ("phase.since_s", "soon"),
+        ("phase.since_s", 1e300),
+        ("placed_once", 1),
+        ("left_nodes", [2]),
         ("tasks", 1.5),
     ],
 )
 def test_a_job_of_wrong_types_is_left_out(
     journal: Journal, tmp_path: Path, field: str, value: object
 ) -> None:
-    body = json.dumps({**job_to_data(managed()), field: value})
+    data = job_to_data(managed())
+    where, _, name = field.rpartition(".")
+    (data[where] if where else data)[name] = value
+    body = json.dumps(data)
     with sqlite3.connect(tmp_path / NAME) as file:
         file.execute("UPDATE jobs SET body = ?", (body,))
     memory = journal.load()

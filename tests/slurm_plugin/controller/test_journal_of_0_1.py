@@ -8,7 +8,7 @@ import pytest
 
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import NAME, Journal, read_events, read_managed_jobs
-from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.managed_job import JobPhase, StoppingPhase, StopPurpose
 from tests.slurm_plugin.worlds import RACKS, Site
 
 DUMP = Path(__file__).with_name("journal_schema_1.sql")
@@ -30,7 +30,7 @@ def tables(folder: Path) -> set[str]:
 def test_its_jobs_and_events_are_read_before_a_controller_has_opened_it(tmp_path: Path) -> None:
     put_old_journal(tmp_path)
     jobs = read_managed_jobs(tmp_path)
-    assert {job_id: managed.phase for job_id, managed in jobs.items()} == PHASES
+    assert {job_id: managed.phase.name for job_id, managed in jobs.items()} == PHASES
     assert "tickets" in tables(tmp_path), "whoever only reads changes nothing"
     kinds = [event["event"] for event in read_events(tmp_path)]
     assert kinds.count("start_failed") == kinds.count("released") == 1
@@ -49,13 +49,18 @@ def test_opening_it_brings_it_into_todays_form_once(tmp_path: Path) -> None:
         assert memory.learnt.keys() >= {"services"}
         assert memory.believed["knowledge"] == "auto"
         assert tables(tmp_path) == {"facts", "jobs", "events"}
-    stopping = before["2"]
+    stopping = before["2"].phase
+    assert isinstance(stopping, StoppingPhase)
     assert (stopping.reason, stopping.preempted_for) == (
         "in queue 2 after 8.62 GPU-hours; 4 is in queue 0",
         ("4",),
     )
-    assert stopping.interval is not None
-    assert (stopping.signalled, stopping.placed_once, stopping.interval.since_s) == (True, True, 30.0)
+    assert (stopping.signalled, stopping.purpose, stopping.interval.since_s) == (
+        True,
+        StopPurpose.PREEMPT,
+        30.0,
+    )
+    assert before["2"].placed_once
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"standing": "nowhere"}'])
@@ -99,7 +104,7 @@ def site_of_the_dump(folder: Path) -> Site:
 
 def test_a_controller_goes_on_where_the_older_one_was(tmp_path: Path) -> None:
     site = site_of_the_dump(tmp_path)
-    assert {job_id: site.managed(job_id).phase for job_id in PHASES} == PHASES
+    assert {job_id: site.managed(job_id).phase.name for job_id in PHASES} == PHASES
     site.controller._journal.close()
     put_old_journal(tmp_path)
     site.controller = site.new_controller()

@@ -6,14 +6,21 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import ResourceLimit
-from slurm_plugin.controller.limit_use import licenses_asked
+from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob, State
+from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 FOUR = racks([[4, 4], [4, 4]])
-PER_USER = ResourceLimit("MaxTRESPerUser of QOS low", "low", each="user", gpus=4)
+
+
+def of_low(kind: str, most: float, of: str = "gres/gpu", **whose: Any) -> ResourceLimit:
+    """A limit of QOS low, which alone has one of its kind."""
+    return ResourceLimit(f"{kind} of QOS low", most, of, qos="low", qos_with_it=frozenset({"low"}), **whose)
+
+
+PER_USER = of_low("MaxTRESPerUser", 4, each="user")
 
 
 def limited(folder: Path, *limits: ResourceLimit) -> Site:
@@ -31,13 +38,29 @@ def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:
     assert set(site.states().values()) == {"RUNNING"}
     second = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=20.0)
     site.live(90)
-    assert site.managed(second).phase is JobPhase.INELIGIBLE
+    assert site.managed(second).phase.name is JobPhase.INELIGIBLE
     assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 4 asked for"
     assert not site.events("stop", "start_failed")
     site.live(115)
     assert site.states()[second] in ("RUNNING", "COMPLETED")
     assert {site.states()[job] for job in others} == {"RUNNING"}
     assert site.states()[first] == "COMPLETED"
+
+
+def test_a_job_that_is_coming_to_its_end_still_counts(tmp_path: Path) -> None:
+    site = limited(tmp_path, PER_USER)
+    site.slurm.completing_s = 30.0
+    asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 3600.0, "checkpoint_exit_s": 1.0}
+    for _ in range(3):
+        site.submit("", "USR1", 20, user="bob", **asked)
+    site.submit(gpus_per_node=4, qos="low", run_time_s=50.0, time_limit_s=200.0)
+    site.live(10)
+    second = site.submit(gpus_per_node=1, qos="low", run_time_s=10.0, time_limit_s=20.0)
+    site.live(70)
+    assert site.managed(second).reason == "MaxTRESPerUser of QOS low is 4 GPUs: 4 taken, 1 asked for"
+    site.live(85)
+    assert site.states()[second] == "RUNNING"
+    assert not site.events("stop", "start_failed")
 
 
 def test_no_more_jobs_are_promised_gpus_than_a_limit_allows(tmp_path: Path) -> None:
@@ -51,15 +74,17 @@ def test_no_more_jobs_are_promised_gpus_than_a_limit_allows(tmp_path: Path) -> N
 
 
 def test_a_limit_on_jobs_and_one_on_each_job(tmp_path: Path) -> None:
-    jobs = ResourceLimit("GrpJobs of account lab", accounts=frozenset({"lab"}), jobs=1)
-    size = ResourceLimit("MaxTRESPerJob of QOS low", "low", job_gpus=2)
+    jobs = ResourceLimit("GrpJobs of account lab", 1, "job", accounts=frozenset({"lab"}))
+    size = of_low("MaxTRESPerJob", 2, one_job=True)
     site = limited(tmp_path, jobs, size)
     one, two = (site.submit(gpus_per_node=1, account="lab", run_time_s=50.0) for _ in range(2))
     large = site.submit(gpus_per_node=4, qos="low")
     site.live(20)
     assert (site.states()[one], site.states()[two]) == ("RUNNING", "PENDING")
     assert site.managed(two).reason == "GrpJobs of account lab is 1 job: so many run or are about to"
-    assert site.managed(large).reason == "MaxTRESPerJob of QOS low is 2 GPUs: it asks for 4"
+    assert (
+        site.managed(large).reason == "MaxTRESPerJob of QOS low is 2 GPUs: it asks for 4, so it never starts"
+    )
     site.live(70)
     assert site.states()[two] == "RUNNING"
 
@@ -68,10 +93,10 @@ def test_limits_are_read_again_and_the_last_ones_hold_while_nobody_answers(tmp_p
     site = limited(tmp_path, PER_USER)
     site.live(5)
     site.slurm.told_limits = ()
-    assert [*site.controller.reconciler.conditions.limits] == [PER_USER]
+    assert site.controller.reconciler.conditions.limits.limits == (PER_USER,)
     site.submit(gpus_per_node=1, run_time_s=1000.0)
     site.live(400)
-    assert not site.controller.reconciler.conditions.limits
+    assert not site.controller.reconciler.conditions.limits.limits
 
 
 def test_limits_that_cannot_be_read_are_told_once(tmp_path: Path) -> None:
@@ -106,6 +131,100 @@ def test_a_licence_that_a_job_of_slurms_own_is_about_to_take_is_not_promised(tmp
     site.live(200)
     assert site.states()[job] == "COMPLETED"
     assert not site.events("start_failed")
+
+
+@pytest.mark.parametrize(
+    ("limit", "first", "second", "why"),
+    [
+        (
+            of_low("GrpTRES", 4, "gres/gpu:a"),
+            {"gpu_type": "a", "gpus_per_node": 4},
+            {"gpu_type": "a", "gpus_per_node": 1},
+            "GrpTRES of QOS low is 4 a GPUs: 4 taken, 1 asked for",
+        ),
+        (
+            of_low("GrpTRES", 8, "cpu"),
+            {"gpus_per_node": 1, "cpus": 6},
+            {"gpus_per_node": 1, "cpus": 4},
+            "GrpTRES of QOS low is 8 CPUs: 6 taken, 4 asked for",
+        ),
+        (
+            of_low("GrpTRES", 2, "node"),
+            {"gpus_per_node": 1, "nodes": 2},
+            {"gpus_per_node": 1},
+            "GrpTRES of QOS low is 2 nodes: 2 taken, 1 asked for",
+        ),
+    ],
+    ids=["type", "cpus", "nodes"],
+)
+def test_other_resources_are_counted_as_gpus_are(
+    tmp_path: Path, limit: ResourceLimit, first: dict[str, Any], second: dict[str, Any], why: str
+) -> None:
+    site = limited(tmp_path, limit)
+    one = site.submit(qos="low", run_time_s=50.0, **first)
+    two = site.submit(qos="low", run_time_s=10.0, **second)
+    site.live(20)
+    assert (site.states()[one], site.states()[two]) == ("RUNNING", "PENDING")
+    assert site.managed(two).reason == why
+    site.live(100)
+    assert site.states()[two] == "COMPLETED"
+    assert not site.events("start_failed")
+
+
+def test_a_limit_on_a_type_counts_what_jobs_hold_of_it_and_what_they_ask_for() -> None:
+    use = LimitUse(AccountingLimits((of_low("GrpTRES", 4, "gres/gpu:a100"),)), {}, {})
+    use.hold(job("low", tres={"gres/gpu": 3, "gres/gpu:a100": 3}), 3)
+    assert use.refusal(job("low", tres={"gres/gpu": 2}), 2) == ""  # Slurm itself lets any type pass
+    typed = job("low", tres={"gres/gpu": 2, "gres/gpu:a100": 2})
+    assert use.refusal(typed, 2) == "GrpTRES of QOS low is 4 a100 GPUs: 3 taken, 2 asked for"
+
+
+def test_a_job_longer_than_its_qos_allows_never_starts_says_so_and_stops_nobody(tmp_path: Path) -> None:
+    site = limited(tmp_path, of_low("MaxWall", 600, "time", one_job=True))
+    asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 9000.0, "checkpoint_exit_s": 1.0}
+    for _ in range(4):
+        site.submit("", "USR1", 20, user="bob", **asked)
+    site.live(10)
+    long = site.submit(gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=1200.0)
+    site.live(100)
+    assert site.managed(long).phase.name is JobPhase.INELIGIBLE
+    assert site.managed(long).reason == "MaxWall of QOS low is 10 min: it asks for 20 min, so it never starts"
+    assert not site.events("stop", "start_failed")
+    site.slurm.update(long, time_limit_s=300.0)
+    site.live(200)
+    assert site.states()[long] == "COMPLETED"
+
+
+def job(qos: str = "", partition: str = "gpu", user: str = "alice", **more: Any) -> SlurmJob:
+    return SlurmJob("1", 0.0, State.PENDING, user=user, qos=qos, partition=partition, **more)
+
+
+def test_a_partitions_qos_goes_before_the_jobs_own_unless_that_is_flagged() -> None:
+    both = frozenset({"big", "part"})
+    big, part = (
+        ResourceLimit(f"GrpTRES of QOS {qos}", most, qos=qos, qos_with_it=both)
+        for qos, most in (("big", 8), ("part", 2))
+    )
+    partitions = {"gpu": Partition("gpu", qos="part"), "free": Partition("free")}
+    plain = LimitUse(AccountingLimits((big, part)), {}, partitions)
+    assert plain.refusal(job("big"), 4) == "GrpTRES of QOS part is 2 GPUs: 0 taken, 4 asked for"
+    assert plain.refusal(job("big", "free"), 4) == ""
+    flagged = LimitUse(AccountingLimits((big, part), {"big": frozenset({"OverPartQOS"})}), {}, partitions)
+    assert flagged.refusal(job("big"), 4) == ""
+    flagged.hold(job("big"), 8)
+    assert flagged.refusal(job(), 1) == "GrpTRES of QOS part is 2 GPUs: 8 taken, 1 asked for"
+    assert flagged.refusal(job("big", "free"), 1) == "GrpTRES of QOS big is 8 GPUs: 8 taken, 1 asked for"
+
+
+def test_limits_on_one_kind_of_resource_leave_those_on_another_alone() -> None:
+    account = ResourceLimit(
+        "GrpTRES of account lab", 4, accounts=frozenset({"lab"}), qos_with_it=frozenset({"big"})
+    )
+    use = LimitUse(AccountingLimits((account,)), {}, {})
+    assert use.refusal(job(account="lab"), 8)
+    assert use.refusal(job("big", account="lab"), 8) == ""
+    use.hold(job("big", account="lab"), 3)
+    assert use.refusal(job(account="lab"), 2) == "GrpTRES of account lab is 4 GPUs: 3 taken, 2 asked for"
 
 
 @pytest.mark.parametrize(

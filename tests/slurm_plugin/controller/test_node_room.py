@@ -70,7 +70,7 @@ def test_a_constraint_that_relates_nodes_to_each_other_is_slurms(tmp_path: Path)
     related = site.submit(gpus_per_node=1, constraint="[rack1|rack2]")
     other = site.submit(gpus_per_node=1)
     site.live(20)
-    assert site.managed(related).phase is JobPhase.RELEASED
+    assert site.managed(related).phase.name is JobPhase.RELEASED
     assert "relates the nodes of a job to each other" in site.managed(related).reason
     assert site.states()[other] == "RUNNING"
 
@@ -86,7 +86,7 @@ def test_a_job_whose_cpus_our_own_jobs_have_is_explained_once(tmp_path: Path) ->
     ]
     site.live(190)
     for job in waits:
-        assert site.managed(job).phase is JobPhase.INELIGIBLE
+        assert site.managed(job).phase.name is JobPhase.INELIGIBLE
         assert len(read_events(tmp_path, job)) < 6
     site.live(260)
     assert {site.states()[job] for job in waits} == {"COMPLETED"}

@@ -12,7 +12,7 @@ from slurm_plugin.client.block_topology import SEGMENTS_SINCE
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import ReleaseOnNodes
 from slurm_plugin.controller.journal import read_events
-from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.managed_job import IneligiblePhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, TopologyPlugin
 from slurm_plugin.submit.hints import site_lua
@@ -117,7 +117,7 @@ def test_what_is_decided_starts_wherever_it_lies(
     local_slurm.run("scancel", wrapped, plain)
     waits = "it has no segment, so Slurm starts its 2 nodes in 1 block of 2, not in 2"
     site.until(lambda: site.managed_jobs[open_shares].reason == waits, "for it to be left out")
-    assert site.managed_jobs[open_shares].phase is JobPhase.INELIGIBLE
+    assert isinstance(site.managed_jobs[open_shares].phase, IneligiblePhase)
     local_slurm.run("scancel", others[0])
     site.until(lambda: site.state(open_shares) == "RUNNING", "for it to run in one block")
     assert site.nodes(open_shares) == "n[1-2]"

@@ -67,8 +67,8 @@ class RealSite:
         self.journal = Journal(state)
         topology = load_cluster(str(local_slurm.spec.conf.parent))
         self.prefix = local_slurm.cluster.argv() if local_slurm.network else ()
-        slurm = CommandLine(local_slurm.environment, self.prefix, timeout_s=30.0)
-        self.controller = Controller(slurm, self.config, topology, None, self.journal)
+        self.slurm = CommandLine(local_slurm.environment, self.prefix, timeout_s=30.0)
+        self.controller = Controller(self.slurm, self.config, topology, None, self.journal)
         for name, text in (("sleep.sh", SLEEP), ("train.sh", CHECKPOINTING)):
             (local_slurm.work / name).write_text(text)
 
@@ -94,7 +94,7 @@ class RealSite:
             self.controller.cycle()
             if holds():
                 return
-            said = {each.job_id: (each.phase, each.reason) for each in self.managed_jobs.values()}
+            said = {each.job_id: (each.phase.name, each.reason) for each in self.managed_jobs.values()}
             assert time.monotonic() < deadline, f"waited in vain {what}: {said}"
             time.sleep(0.1)
 
@@ -156,7 +156,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(site: RealSite) -> None:
     site.local_slurm.run("scontrol", "update", f"JobId={job}", "NumNodes=7")
     site.until(lambda: site.state(other) == "RUNNING")
     assert (site.nodes(job), site.nodes(other)) == ("n[1-7]", "n8")
-    assert site.managed_jobs[job].phase is JobPhase.RUNNING
+    assert site.managed_jobs[job].phase.name is JobPhase.RUNNING
 
 
 def test_two_nodes_come_from_one_rack_and_gpus_are_shared_on_a_node(site: RealSite) -> None:
@@ -231,7 +231,7 @@ def test_an_elastic_job_starts_on_what_is_free_of_a_node_and_grows_under_another
     assert (
         site.managed_jobs[job].tasks,
         site.managed_jobs[job].restarts,
-        site.managed_jobs[job].refusals,
+        site.managed_jobs[job].refusals.count,
     ) == (4, 1, 0)
     site.journal.close()
     site.decide_again()
@@ -275,10 +275,10 @@ def test_a_job_released_by_hand_is_left_to_slurm(site: RealSite) -> None:
     job = sleeping(site, 60, "--gres=gpu:8")
     site.until(lambda: job in site.managed_jobs)
     site.local_slurm.run("scontrol", "release", job)
-    site.until(lambda: site.managed_jobs[job].phase is JobPhase.RELEASED)
+    site.until(lambda: site.managed_jobs[job].phase.name is JobPhase.RELEASED)
     site.local_slurm.run("scancel", whole)
     site.until(lambda: job in running(site))
-    assert site.managed_jobs[job].phase is JobPhase.RELEASED
+    assert site.managed_jobs[job].phase.name is JobPhase.RELEASED
 
 
 def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> None:
@@ -288,7 +288,7 @@ def test_an_administrator_moves_a_job_to_another_partition(site: RealSite) -> No
     # 26.05 says now and then that a resource is unavailable, and obeys when told again.
     site.local_slurm.wait_for(lambda: not site.local_slurm.attempt(*move).returncode, "the job to be moved")
     site.until(lambda: job in running(site))
-    assert site.managed_jobs[job].phase is JobPhase.RELEASED
+    assert site.managed_jobs[job].phase.name is JobPhase.RELEASED
 
 
 def test_nobody_takes_the_nodes_between_decision_and_start(site: RealSite) -> None:

@@ -47,7 +47,7 @@ def test_exclusive_jobs_get_whole_nodes_in_their_turn_and_share_them_with_nobody
     waits = sleeping(site, "-N4", "--exclusive", "--gres=gpu:2")
     for _ in range(5):
         site.controller.cycle()
-    assert site.managed_jobs[waits].phase is JobPhase.PENDING
+    assert site.managed_jobs[waits].phase.name is JobPhase.PENDING
     assert events(site, "start_failed", "stop", "released") == []
 
 

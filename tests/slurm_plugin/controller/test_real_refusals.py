@@ -77,7 +77,7 @@ def test_a_job_that_slurm_would_not_start_stops_nobody(
     site.until(lambda: all(site.state(job) == "RUNNING" for job in jobs))
     small_cluster.run("sbatch", "--parsable", "-L", "matlab:1", "-o", "/dev/null", "--wrap=sleep 600")
     bad = site.submit("--gres=gpu:2", "-t", "1", *asked, "sleep.sh", "5")
-    site.until(lambda: bad in site.managed_jobs and site.managed_jobs[bad].phase is JobPhase.INELIGIBLE)
+    site.until(lambda: bad in site.managed_jobs and site.managed_jobs[bad].phase.name is JobPhase.INELIGIBLE)
     for _ in range(10):
         site.controller.cycle()
     assert events(site, "stop", "start_failed") == []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold, State
+from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal import NAME
-from slurm_plugin.controller.managed_job import job_to_data
 from tests.slurm_plugin.worlds import Action, Killed, Site
 
 CALM_S = 1500.0
@@ -191,3 +191,19 @@ def test_every_job_ends(
         assert not site.controller.reconciler.managed_jobs
         assert not site.controller.scheduler.state.withheld
         site.controller._journal.close()
+
+
+def test_a_job_released_while_it_ran_waits_for_no_reservation_that_is_gone(tmp_path: Path) -> None:
+    topology = racks([[8, 8], [8, 8]])
+    shared = {machine.name: ("gpu", "other") for machine in topology.machines}
+    site = Site(tmp_path, topology, "fifo", partitions=shared)
+    site.slurm.remember_s = 1e6
+    job = site.submit(nodes=4, gpus_per_node=8, run_time_s=500.0)
+    site.run_to(10)
+    site.topology = racks([[8, 8]])
+    site.restart()
+    site.run_to(400)
+    assert [kind for kind, _ in site.events("released")] == ["released"]
+    site.slurm.requeue(job)
+    site.run_to(2000)
+    assert site.outcome() == {job: ("COMPLETED", 1)}

@@ -101,7 +101,7 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
     site.slurm.requeue(job)
     site.restart()
     site.run_to(until_s + 1)
-    assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.PENDING, 3)
+    assert (site.managed(job).phase.name, site.managed(job).job.gpus) == (JobPhase.PENDING, 3)
     assert release_orders(site.slurm.jobs(), site.controller.reconciler.managed_jobs) == (
         ReleaseToSlurm(job, 1, tasks=3, limit_min=limit_min),
     )
@@ -113,12 +113,12 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
     site.run_to(10)
     other = site.submit(nodes=2, gpus_per_node=1)
     site.run_to(20)
-    assert site.managed(other).phase is JobPhase.PENDING
+    assert site.managed(other).phase.name is JobPhase.PENDING
     last = list(site.nodes(job))[2:]
     site.slurm.shrink(job, *last)
     site.run_to(30)
     assert list(site.nodes(other)) == last
-    assert (site.managed(job).phase, site.managed(job).job.gpus) == (JobPhase.RUNNING, 2)
+    assert (site.managed(job).phase.name, site.managed(job).job.gpus) == (JobPhase.RUNNING, 2)
     assert site.events("resize", "released", "fail") == [("resize", job)]
 
 

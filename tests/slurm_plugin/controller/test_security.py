@@ -20,17 +20,18 @@ from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
+    AccountingLimits,
     Hold,
     LockPartition,
     Order,
     Partition,
+    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Requeue,
     Reservation,
     Reserve,
-    ResourceLimit,
     Signal,
     SlurmJob,
     SlurmNode,
@@ -117,11 +118,14 @@ class Crowded:
     def partitions(self) -> tuple[Partition, ...]:
         return self.slurm.partitions()
 
-    def limits(self) -> tuple[ResourceLimit, ...]:
+    def limits(self) -> AccountingLimits:
         return self.slurm.limits()
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         return self.slurm.blocks(partitions)
+
+    def priority_factors(self) -> PriorityFactors:
+        return self.slurm.priority_factors()
 
     def licenses(self) -> Mapping[str, int]:
         return self.slurm.licenses()
@@ -205,7 +209,7 @@ def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: Cell, asked: dict[s
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
-    assert cell.managed().phase is JobPhase.RELEASED
+    assert cell.managed().phase.name is JobPhase.RELEASED
 
 
 def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) -> None:

@@ -24,7 +24,7 @@ def test_jobs_that_slurm_starts_run_for_the_policy_too(tmp_path: Path) -> None:
     site = shadow(tmp_path)
     jobs = [plain(site, gpus_per_node=8, run_time_s=100.0) for _ in range(5)]
     site.live(50.0)
-    assert [site.managed(job).phase for job in jobs] == [*[JobPhase.RUNNING] * 4, JobPhase.PENDING]
+    assert [site.managed(job).phase.name for job in jobs] == [*[JobPhase.RUNNING] * 4, JobPhase.PENDING]
     site.live(300.0)
     assert {*site.states().values()} == {"COMPLETED"}
     assert not site.controller.scheduler.state.jobs
@@ -47,14 +47,14 @@ def test_a_job_that_its_user_holds_is_not_waiting_for_the_policy(tmp_path: Path)
     assert site.managed(job).reason == "held by its user"
     site.slurm.release(job)
     site.live(40.0)
-    assert site.managed(job).phase is JobPhase.RUNNING
+    assert site.managed(job).phase.name is JobPhase.RUNNING
 
 
 def test_a_job_that_waits_for_dally_stays_held(tmp_path: Path) -> None:
     site = shadow(tmp_path)
     job = site.submit(gpus_per_node=8)
     site.live(20.0)
-    assert site.managed(job).phase is JobPhase.PENDING
+    assert site.managed(job).phase.name is JobPhase.PENDING
     assert [each.hold for each in site.slurm.jobs()] == [Hold.USER]
     assert site.events("would_start") == [("would_start", job)]
 

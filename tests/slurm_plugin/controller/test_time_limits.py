@@ -10,6 +10,7 @@ from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
 from dally.testing.worlds import racks
+from slurm_plugin.client.slurm import Partition
 from slurm_plugin.controller.journal import read_events
 from tests.slurm_plugin.worlds import Site
 
@@ -45,7 +46,7 @@ def ends(site: Site) -> set[str]:
 @pytest.mark.parametrize("policy", policy_names())
 def test_eight_elastic_jobs_on_one_node_end_completed(tmp_path: Path, policy: str, longest_h: float) -> None:
     site = Site(tmp_path, ONE_NODE, policy)
-    site.slurm.longest_s["gpu"] = longest_h * HOUR_S
+    site.slurm.rules["gpu"] = Partition("gpu", longest_h * HOUR_S)
     for _ in range(8):
         elastic(site)
     assert ends(site) == {"COMPLETED"}
@@ -65,7 +66,7 @@ def test_the_limit_grows_as_far_as_the_job_is_slower_and_is_its_own_again_elsewh
 
 def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:
     site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
-    site.slurm.longest_s["gpu"] = 3 * HOUR_S
+    site.slurm.rules["gpu"] = Partition("gpu", 3 * HOUR_S)
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(HOUR_S)
     assert limits(site) == dict.fromkeys(jobs, 3.0)
@@ -73,7 +74,7 @@ def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:
 
 def test_a_job_whose_limit_comes_too_early_is_asked_for_its_checkpoint_before(tmp_path: Path) -> None:
     site = Site(tmp_path, ONE_NODE, "jps")
-    site.slurm.longest_s["gpu"] = 2 * HOUR_S
+    site.slurm.rules["gpu"] = Partition("gpu", 2 * HOUR_S)
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(2 * HOUR_S)
     stops = [event for event in read_events(tmp_path) if event["event"] == "stop"]
@@ -87,7 +88,7 @@ def test_without_checkpoints_a_job_is_given_no_size_for_which_there_is_no_time(
     tmp_path: Path,
 ) -> None:
     site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
-    site.slurm.longest_s["gpu"] = 2 * HOUR_S
+    site.slurm.rules["gpu"] = Partition("gpu", 2 * HOUR_S)
     for _ in range(8):
         elastic(site, signal="")
     site.run_to(60)

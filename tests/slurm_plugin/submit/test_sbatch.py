@@ -18,13 +18,16 @@ import json, os, sys
 if sys.argv[1:] == ["--help"]:
     sys.exit(print("      --container-image=IMAGE  from a plugin"))
 script = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("latin-1")
-told = {{name: value for name, value in os.environ.items() if name in ("DALLY_PROGRESS", "DALLY_BATCHING")}}
+learn = ["DALLY_LEARN", "PYTHONPATH"] if "DALLY_LEARN" in os.environ else []
+names = ["DALLY_PROGRESS", "DALLY_BATCHING", *learn]
+told = {{name: os.environ[name] for name in names if name in os.environ}}
 call = dict(argv=sys.argv[1:], stdin=script, told=told)
 open({record!r}, "w").write(json.dumps(call))
 print("Submitted batch job 17")
 print("a warning of sbatch", file=sys.stderr)
 sys.exit({exit_code})
 """
+ROOT = Path(__file__).parents[3]
 MARKED = re.compile(r"--comment=dally:(\S*?)&?tag=[0-9a-f]{16}( .*)?")
 
 
@@ -383,3 +386,20 @@ def test_a_file_without_a_scripts_name_is_refused_as_a_model_only_where_no_scrip
         "dally-sbatch: --model is 'vgg11', which is a script"
     )
     assert site.submit("--model", "vgg11", "job.sh").returncode == 0
+
+
+def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site) -> None:
+    site.submit("--learn=records", "--model=vgg11", "job.sh", PYTHONPATH=f"/mine:{ROOT}")
+    assert site.told == {
+        "DALLY_LEARN": str(site.folder / "records"),
+        "PYTHONPATH": f"{ROOT}/workloads/recorder/inside:/mine:{ROOT}",
+    }
+    assert "--learn" not in " ".join(site.argv)
+
+
+def test_a_site_may_record_every_job(site: Site) -> None:
+    site.configure('url = ""', 'learn = "/shared/records"')
+    site.submit("--model=vgg11", "job.sh")
+    assert site.told["DALLY_LEARN"] == "/shared/records"
+    site.submit("--model=vgg11", "--learn=mine", "job.sh")
+    assert site.told["DALLY_LEARN"] == str(site.folder / "mine")

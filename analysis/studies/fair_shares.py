@@ -1,0 +1,229 @@
+"""Whose share of the GPU time moves against Slurm's own order: `python -m analysis.studies.fair_shares`."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analysis.studies.common import (
+    CountedEvents,
+    StudyCommand,
+    StudyRun,
+    publish,
+    run_all,
+    simulate,
+    write_option,
+)
+from dally.cluster import load_cluster
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Knowledge, Known
+from dally.markdown import table
+from dally.profiles.files import load_profiles
+from dally.words import duration
+from simulator.inputs import Inputs, load_scenario
+from simulator.priorities import AccountSettings, PrioritySettings, SimulatedPriorities
+
+WEEK_S = 7 * 86_400.0
+SLURM, POLICY = "slurm", "srsf-delay"
+RATIOS = (0.0, 0.5, 0.75, 0.9)
+TRACES = Path("../shared/traces")
+MIX = "resnet50=0.3,bert-large=0.25,vgg11=0.15,alexnet=0.1,resnet18=0.1,mobilenetv3=0.1"
+
+Owner = tuple[str, str]
+"""An account and its user; without a user the account as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSite:
+    """A workload on a cluster whose users have shares.
+
+    Attributes:
+        trace: Trace file, or generated workload.
+        cluster: Its cluster.
+        load: GPU time asked for over that of the cluster.
+        priorities: Weights and shares.
+        ratio: How far the policy may reorder; see `ClusterState`.
+    """
+
+    trace: str
+    cluster: str
+    load: float
+    priorities: PrioritySettings
+    ratio: float = 0.0
+
+
+def accounts(users: int, shares: Sequence[float]) -> dict[str, AccountSettings]:
+    """Accounts with such shares, among which the users of a generated workload are dealt out in turn."""
+    names = [f"user-{number}" for number in range(users)]
+    return {
+        f"account-{place}": AccountSettings(shares=each, users=tuple(names[place :: len(shares)]))
+        for place, each in enumerate(shares)
+    }
+
+
+def sites() -> dict[str, SharedSite]:
+    """What is simulated, by name: a generated workload, and Venus where its trace is there."""
+    four = PrioritySettings(accounts=accounts(24, (4, 3, 2, 1)))
+    generated = "venus-like:jobs=4000,users=24"
+    found = {"generated": SharedSite(generated, "dally-256", 1.0, four)}
+    venus = TRACES / "helios_venus.csv.gz"
+    if venus.exists():
+        found["venus"] = SharedSite(str(venus), "venus", 1.2, PrioritySettings())
+    return found
+
+
+class OwnerTime(CountedEvents):
+    """A log that keeps the GPU-seconds of each owner by week.
+
+    Attributes:
+        gpu_s: By week, then by account and user.
+    """
+
+    def __init__(self, owners: Mapping[str, Owner]) -> None:
+        super().__init__()
+        self.gpu_s: defaultdict[int, defaultdict[Owner, float]] = defaultdict(lambda: defaultdict(float))
+        self._owners = owners
+        self._running: dict[str, tuple[float, int]] = {}
+
+    def write(self, now: float, event: str, **said: Any) -> None:
+        """Count an event, and the time of the job that it is about."""
+        super().write(now, event, **said)
+        if event in ("preempt", "migrate", "resize", "fail", "end"):
+            self._stop(said["job"], now)
+        if event in ("start", "migrate", "resize"):
+            self._running[said["job"]] = now, sum(said["gpus"].values())
+
+    def _stop(self, job_id: str, now: float) -> None:
+        if job_id not in self._running:
+            return  # it moves, and a stop was told before
+        since_s, gpus = self._running.pop(job_id)
+        owner = self._owners[job_id]
+        while since_s < now:
+            week = int(since_s // WEEK_S)
+            until_s = min(now, (week + 1) * WEEK_S)
+            self.gpu_s[week][owner] += gpus * (until_s - since_s)
+            since_s = until_s
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """One simulation.
+
+    Attributes:
+        run: Its figures.
+        shares: Of each week in which jobs were submitted until its end, the part of the GPU time by owner.
+    """
+
+    run: StudyRun
+    shares: Sequence[Mapping[Owner, float]]
+
+
+def simulate_site(policy: str, site: SharedSite) -> SharedRun:
+    """Run a policy on a site."""
+    jobs, cluster = site_jobs(site), load_cluster(site.cluster)
+    payer = SimulatedPriorities(site.priorities, cluster.gpus).payer
+    log = OwnerTime({job.job_id: payer(job) for job in jobs})
+    run = simulate(
+        policy,
+        jobs,
+        cluster,
+        load_profiles("realistic"),
+        Known(Knowledge.LIMITS),
+        log=log,
+        priorities=site.priorities,
+        priority_ratio=site.ratio,
+    )
+    weeks = int(jobs[-1].submit_s // WEEK_S)
+    return SharedRun(run, [parts(log.gpu_s[week]) for week in range(max(1, weeks))])
+
+
+def site_jobs(site: SharedSite) -> Sequence[Job]:
+    """The jobs of a site."""
+    asked = Inputs(
+        site.trace,
+        site.cluster,
+        profiles="realistic",
+        model_mix=MIX,
+        load=site.load,
+        min_duration_s=1.0,
+        skip_bad=True,
+    )
+    return load_scenario(asked).jobs
+
+
+def parts(gpu_s: Mapping[Owner, float]) -> dict[Owner, float]:
+    """The part of each owner, and of each account, in what all had."""
+    total, found = sum(gpu_s.values()), defaultdict[Owner, float](float)
+    for (account, user), each in gpu_s.items():
+        found[account, user] += each / total
+        found[account, ""] += each / total
+    return found
+
+
+def shifts(before: SharedRun, after: SharedRun, users: bool) -> list[float]:
+    """How much each user's, or account's, part of a week is greater or less, of all weeks; 0 to 1."""
+    return [
+        abs(late.get(owner, 0.0) - early.get(owner, 0.0))
+        for early, late in zip(before.shares, after.shares, strict=True)
+        for owner in early.keys() | late.keys()
+        if bool(owner[1]) is users
+    ]
+
+
+def moved(before: SharedRun, after: SharedRun) -> float:
+    """The part of the GPU time that went to other users in a week, on average; 0 to 1."""
+    return sum(shifts(before, after, users=True)) / 2 / len(before.shares)
+
+
+def shares_table(slurm: SharedRun, by_ratio: Mapping[float, SharedRun]) -> str:
+    """Markdown: Slurm, and a row for each ratio."""
+    several = len({owner[0] for week in slurm.shares for owner in week}) > 1
+    rows = [[f"`{SLURM}`", duration(slurm.run.jct_s), "", *_waits(slurm), "", "", "", f"{slurm.run.stops:,}"]]
+    for ratio, run in by_ratio.items():
+        of_users, of_accounts = (shifts(slurm, run, users) for users in (True, False))
+        rows.append(
+            [
+                f"`{POLICY}`, ratio {ratio:g}",
+                duration(run.run.jct_s),
+                f"{run.run.jct_s / slurm.run.jct_s - 1:+.0%}",
+                *_waits(run),
+                f"{100 * max(of_accounts):.1f}" if several else "",
+                f"{100 * max(of_users):.1f}",
+                f"{moved(slurm, run):.1%}",
+                f"{run.run.stops:,}",
+            ]
+        )
+    headings = (
+        *("policy", "mean JCT", "against Slurm", "p99 wait", "longest wait"),
+        *("largest shift of an account, points", "of a user", "GPU time moved", "stops and moves"),
+    )
+    return table(headings, rows)
+
+
+def _waits(run: SharedRun) -> tuple[str, str]:
+    summary = run.run.summary
+    return duration(summary.queue_s.p99), duration(summary.longest_wait_s)
+
+
+@click.command(cls=StudyCommand)
+@write_option
+def main(page: Path | None) -> None:
+    """Compare who gets the GPU time of each week under Slurm's own order and under the default policy."""
+    known = sites()
+    slurm = run_all([SLURM], known, simulate_site)[SLURM]
+    at_ratios = {
+        f"{name} at {ratio:g}": replace(site, ratio=ratio) for name, site in known.items() for ratio in RATIOS
+    }
+    found = run_all([POLICY], at_ratios, simulate_site)[POLICY]
+    tables = (
+        (name, shares_table(slurm[name], {ratio: found[f"{name} at {ratio:g}"] for ratio in RATIOS}))
+        for name in known
+    )
+    publish(tables, page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Classes of jobs by priority: how far a scheduler may reorder jobs that wait."""
+
+from collections.abc import Iterable
+
+from dally.errors import InputError
+
+DEFAULT_RATIO = 0.75
+"""Why three quarters: docs/decisions/0016-priorities.md."""
+
+
+def check_ratio(ratio: float) -> None:
+    """Refuse what is no part of a priority.
+
+    Raises:
+        InputError: It is not 0 to 1.
+    """
+    if not 0 <= ratio <= 1:
+        raise InputError(f"priority_ratio is {ratio:g}, must be 0 (priorities do not count) to 1")
+
+
+def least_of_best_class(priorities: Iterable[float], ratio: float) -> float:
+    """The least priority of the best class: all of at least `ratio` of the greatest priority are in it.
+
+    Args:
+        priorities: Of all jobs that wait, 0 or more each; at least one.
+        ratio: See `ClusterState.priority_ratio`.
+    """
+    return ratio * max(priorities)
+
+
+def may_take_gpus(priority: float, victim: float, ratio: float) -> bool:
+    """Whether a job of a priority may take the GPUs of one of another."""
+    return priority >= ratio * victim

@@ -1,0 +1,185 @@
+"""Keeps jobs behind those of much higher priority, whatever the policy: it sees the best class only."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from heapq import nsmallest
+from math import inf
+
+from dally.cluster.topology import Allocation
+from dally.jobs.priority import least_of_best_class, may_take_gpus
+from dally.plan import Migrate, Plan, Preempt, Start, Wait
+from dally.policies.base import Policy
+from dally.policies.common.backfill import PromisedGpus, Release, reserve
+from dally.policies.common.estimates import stretch_s
+from dally.policies.common.placements import closest
+from dally.state import ClusterState, JobState
+from dally.words import plural, span
+
+DEPTH = 100
+"""Jobs looked at that wait behind others."""
+
+SOON_S = 1.0
+"""When the next class gets its turn, once all of the best one have started."""
+
+
+class PriorityClasses:
+    """The waiting jobs by priority, as `docs/decisions/0016-priorities.md` says.
+
+    The policy is asked about the best class that waits. GPUs that none of these jobs could use now go to the
+    others, the one of highest priority first, as in EASY backfill: only where that does not delay the first
+    of the best class. A running job of much higher priority than a job that the policy sees is protected.
+
+    Args:
+        state: The cluster and its jobs, with the ratio.
+        policy: Told which jobs wait for it.
+    """
+
+    def __init__(self, state: ClusterState, policy: Policy) -> None:
+        self._state, self._policy = state, policy
+        self._ratio = 0.0 if policy.orders_by_priority else state.priority_ratio
+        self._waits: dict[str, Wait] = {}
+
+    def update(self, now: float) -> None:
+        """Sort the waiting jobs into those that the policy sees and those behind them."""
+        state, jobs = self._state, self._state.jobs
+        if not self._ratio:
+            return
+        if state.waiting or state.behind:
+            waiting = (jobs[name].priority for names in (state.waiting, state.behind) for name in names)
+            least = least_of_best_class(waiting, self._ratio)
+            for job in [jobs[name] for name in state.waiting if jobs[name].priority < least]:
+                state.set_behind(job.job_id)
+                self._waits.pop(job.job_id, None)
+                self._policy.withdrawn(job, now)
+            rising = [jobs[name] for name in state.behind if jobs[name].priority >= least]
+            for job in sorted(rising, key=lambda job: job.order):
+                self.bring_forward(job, now)
+        lowest = min((jobs[name].priority for name in state.waiting), default=inf)
+        for name in state.running:
+            job = jobs[name]
+            protected = not may_take_gpus(lowest, job.priority, self._ratio)
+            if protected != job.protected:
+                job.protected = protected
+                self._policy.reprioritized(job, now)
+
+    def bring_forward(self, job: JobState, now: float) -> None:
+        """Hand a job that was behind to the policy again; nothing if it was not."""
+        if job.job_id in self._state.behind:
+            self._state.bring_forward(job.job_id)
+            self._policy.submitted(job, now)
+
+    def explained(self, wait: Wait) -> None:
+        """A wait is on record: the job accepts no placement farther than that."""
+        if self._ratio and wait.job_id in self._state.waiting:
+            self._waits[wait.job_id] = wait
+
+    def left(self, job: JobState) -> None:
+        """A job no longer waits."""
+        self._waits.pop(job.job_id, None)
+
+    def complete(self, plan: Plan, now: float) -> Plan:
+        """The policy's plan, with what becomes of the jobs that it did not see: starts, and waits to explain.
+
+        Nothing is given to them while the policy stops or moves jobs: for whom, shows at the next look.
+        """
+        state = self._state
+        if not state.behind:
+            return plan
+        started = {each.job_id for each in plan.decisions if isinstance(each, Start)}
+        ahead = [state.jobs[name] for name in state.waiting if name not in started]
+        changes = any(isinstance(each, Preempt | Migrate) for each in plan.decisions)
+        starts: list[Start] = []
+        if changes or not ahead:
+            plan = replace(plan, wakeup_s=min(plan.wakeup_s, now + SOON_S))
+        elif state.free.total():
+            starts = self._backfilled(plan, ahead, now)
+        waits = self._new_waits({each.job_id for each in starts})
+        return replace(plan, decisions=(*plan.decisions, *starts, *waits))
+
+    def _backfilled(self, plan: Plan, ahead: list[JobState], now: float) -> list[Start]:
+        state, costs = self._state, self._state.costs
+        waits = {**self._waits, **{each.job_id: each for each in plan.decisions if isinstance(each, Wait)}}
+
+        def accepts(job: JobState) -> int:
+            """The highest level that a job takes now."""
+            wait = waits.get(job.job_id)
+            return wait.level if wait is not None and now < wait.until_s else state.topology.top
+
+        def end_s(job: JobState, allocation: Allocation) -> float:
+            return now + stretch_s(job, costs, allocation)
+
+        starts: list[Start] = []
+        with state.free.trial() as free:
+            ends: list[Release] = []
+            for each in plan.decisions:
+                if isinstance(each, Start):
+                    free.take(each.allocation)
+                    ends.append((end_s(state.jobs[each.job_id], each.allocation), each.allocation))
+            for gang, level in {(job.job.gang, accepts(job)) for job in ahead}:
+                lowest = free.lowest_level(gang)
+                if lowest is not None and lowest <= level:
+                    return []  # what it does not take now, it may have reasons to take next
+            head, promised = min(ahead, key=_rank), None
+            for job in nsmallest(DEPTH, map(state.jobs.__getitem__, state.behind), key=_rank):
+                if job.job.gpus > free.usable(job.job.gang):
+                    continue
+                lowest = state.best_level(job.job.gang)
+                placement = closest(free, job.job, lowest, state.topology.top)
+                if placement is None:
+                    continue
+                if promised is None:
+                    ends += self._releases(now)
+                    promised = reserve(free, head.job, accepts(head), sorted(ends))
+                job_end_s = end_s(job, placement.allocation)
+                left = promised.after(free, placement.allocation, job_end_s)
+                if left is None:
+                    continue
+                free.take(placement.allocation)
+                reason = (
+                    f"{state.topology.levels[placement.level]} has {plural(job.job.gpus, 'GPU')} that no job "
+                    f"of higher priority could use now; {_why(promised, left, head, job_end_s, now)}; "
+                    f"waited {span(now - job.origin_s)}"
+                )
+                promised = left
+                starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
+        return starts
+
+    def _releases(self, now: float) -> Iterator[Release]:
+        """When running jobs leave their GPUs, as is believed."""
+        running = map(self._state.jobs.__getitem__, self._state.running)
+        return ((max(now, job.end_s()), job.allocation) for job in running)
+
+    def _new_waits(self, started: Iterable[str]) -> list[Wait]:
+        """Why jobs wait that the policy does not see, of those for which that is not on record yet."""
+        state, jobs = self._state, self._state.jobs
+        names = [name for name in state.unexplained if name in state.behind and name not in {*started}]
+        if not names:
+            return []
+        first = min(map(jobs.__getitem__, state.waiting), key=_rank)
+        return [
+            Wait(
+                name,
+                state.topology.top,
+                inf,
+                f"waits behind jobs of higher priority: its own, {jobs[name].priority:,.0f}, is less than "
+                f"{self._ratio:g} of the {first.priority:,.0f} of {first.job_id}",
+            )
+            for name in names
+        ]
+
+
+def _rank(job: JobState) -> tuple[float, int]:
+    """What orders jobs by priority, the highest first."""
+    return -job.priority, job.order
+
+
+def _why(promised: PromisedGpus, left: PromisedGpus, head: JobState, end_s: float, now: float) -> str:
+    """Why a job that ends then does not delay the first one, in words."""
+    if promised.shadow_s == inf:
+        return f"nobody can say when {head.job_id} can start"
+    shadow_s = span(promised.shadow_s - now)
+    if left.extra < promised.extra:
+        return f"{head.job_id} starts in {shadow_s} and leaves {plural(promised.extra, 'GPU')}"
+    if end_s > promised.shadow_s:
+        return f"{head.job_id} is to start elsewhere"
+    return f"ends in {span(end_s - now)}, before {head.job_id} can start in {shadow_s}"

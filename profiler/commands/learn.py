@@ -1,0 +1,78 @@
+"""`profile-models learn`: what a recorded job sends, and by which parallel plan it trains."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dally.words import plural
+from profiler.recorded.plan_recognition import RecognisedPlan, recognise
+from profiler.recorded.record import RankRecord, read_records
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def command(folder: Path, as_json: bool) -> None:
+    """Tell what a job sends, from the records that `dally-sbatch --learn=FOLDER` left in FOLDER/JOB.
+
+    Example: profile-models learn records/1234
+    """
+    records = read_records(folder)
+    recognised = recognise(records)
+    if as_json:
+        click.echo(json.dumps(_as_data(records, recognised), indent=2))
+    else:
+        _show(records, recognised)
+
+
+def _as_data(records: list[RankRecord], recognised: RecognisedPlan) -> dict[str, object]:
+    first = records[0]
+    return {
+        "plan": str(recognised.plan),
+        "doubts": list(recognised.doubts),
+        "ranks": first.world,
+        "hosts": sorted({record.host for record in records}),
+        "step_s": first.step_s,
+        "steps": first.steps,
+        "groups": [
+            {
+                "axis": each.axis,
+                "ranks": list(each.ranks),
+                "calls": each.calls,
+                "sent_bytes": each.sent_bytes,
+                "hosts": _hosts(records, each.ranks),
+            }
+            for each in recognised.traffic
+        ],
+    }
+
+
+def _show(records: list[RankRecord], recognised: RecognisedPlan) -> None:
+    first, hosts = records[0], {record.host for record in records}
+    click.echo(f"Plan     {recognised.plan}")
+    click.echo(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
+    click.echo(f"Step     {first.step_s:.3g} s, the median of {first.steps}")
+    table = Table("axis", "ranks", "on hosts", "calls a step", "MB sent a step")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in recognised.traffic:
+        hosts_of_group = _hosts(records, each.ranks)
+        table.add_row(
+            each.axis,
+            str(len(each.ranks)),
+            str(hosts_of_group) if hosts_of_group else "?",
+            f"{each.calls:,}",
+            f"{each.sent_bytes / 1e6:,.3f}",
+        )
+    (Console() if Console().is_terminal else Console(width=100)).print(table)
+    for doubt in recognised.doubts:
+        click.echo(f"Unsure: {doubt}.")
+
+
+def _hosts(records: list[RankRecord], ranks: tuple[int, ...]) -> int:
+    """On how many hosts a group lies; 0 if a rank left no record."""
+    by_rank = {record.rank: record.host for record in records}
+    return len({by_rank[rank] for rank in ranks}) if all(rank in by_rank for rank in ranks) else 0

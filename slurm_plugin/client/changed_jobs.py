@@ -1,0 +1,207 @@
+"""All jobs at each look for the price of a line each; details of a job are read when its line has changed."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurm_plugin.client.job_json import job_state
+from slurm_plugin.client.job_text import (
+    JobDetails,
+    Line,
+    jobs_of,
+    read_details,
+    read_lines,
+    shown_reason,
+    squeue_format,
+)
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State, arrival
+
+REREAD_LOOKS = 100
+"""The details of a waiting job are read anew in one of so many looks.
+
+Its line does not show that a person changes the nodes that it must not use, the throttle of its array, or
+its memory from one by node to one by CPU.
+"""
+
+REASONS_S = 60.0
+"""A job with a description in place of its reason is asked for the reason so often."""
+
+_MOST_CHANGED = 500
+"""From more changed jobs on all are read by JSON: scontrol takes 1.5 ms for each of them."""
+
+_COMPARED = 20
+"""Of so many jobs what scontrol says is compared with JSON."""
+
+Records = Mapping[int, tuple[SlurmJob, ...]]
+"""Jobs by the number that Slurm has for them: all tasks of an array that are alike have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A job as it was shown last; `settled` if its details are of its line and need not be read again."""
+
+    line: Line
+    details: JobDetails
+    jobs: tuple[SlurmJob, ...]
+    settled: bool
+
+
+class ChangedJobs:
+    """Looks at all jobs by lines, and at changed ones in detail.
+
+    All that changes by itself is in the lines, which are of one moment. So no two jobs are ever shown on
+    the same GPUs because one of them was read later than the other. Versions of Slurm differ: until lines
+    have shown jobs as JSON does, those on GPUs and the others, both are read at each look.
+
+    Args:
+        squeue: Prints all jobs in a form that `squeue_format` gives.
+        show_jobs: What scontrol says of some jobs, in their order.
+        full: All jobs by JSON.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        squeue: Callable[[str], str],
+        show_jobs: Callable[[Sequence[int]], Sequence[str]],
+        full: Callable[[], Records],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._squeue, self._show_jobs, self._full, self._clock = squeue, show_jobs, full, clock
+        self._known: dict[int, _Known] = {}
+        self._reasons: dict[tuple[str, ...], str] = {}
+        self._reasons_read_s = float("-inf")
+        self._looks = 0
+        self._agreed: set[bool] = set()
+
+    def look(self) -> Records:
+        """All jobs."""
+        mark = f"Q{secrets.token_hex(6)}"
+        lines = read_lines(self._squeue(squeue_format(mark)), mark)
+        self._looks += 1
+        due = [number for number, line in lines.items() if self._is_due(number, line)]
+        kinds = {_holds_gpus(line) for line in lines.values()}
+        by_json = len(due) > _MOST_CHANGED or not kinds or not kinds <= self._agreed
+        if by_json or self._needs_reasons(lines.values()):
+            details = self._read_fully(lines)
+        else:
+            said = self._show_jobs(due) if due else ()
+            details = {
+                number: read_details(text, lines[number]) for number, text in zip(due, said, strict=True)
+            }
+        self._known = {number: self._now_known(number, line, details) for number, line in lines.items()}
+        return {number: known.jobs for number, known in self._known.items()}
+
+    def held_by_administrator(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of some jobs that an administrator holds, asked where the last look could not tell."""
+        asked = set(job_ids)
+        described = {
+            job.job_id
+            for known in self._known.values()
+            if known.jobs and not shown_reason(known.line["Reason"])[1]
+            for job in known.jobs
+        }
+        if described.isdisjoint(asked):
+            return set()
+        records = self._full()
+        self._learn_reasons(records, {number: known.line for number, known in self._known.items()})
+        held = {job.job_id for jobs in records.values() for job in jobs if job.hold is Hold.ADMIN}
+        return held & asked
+
+    def _is_due(self, number: int, line: Line) -> bool:
+        known = self._known.get(number)
+        if known is None or not known.settled or known.line != line:
+            return True
+        waits = known.jobs[0].state is State.PENDING if known.jobs else False
+        return waits and number % REREAD_LOOKS == self._looks % REREAD_LOOKS
+
+    def _now_known(self, number: int, line: Line, read: Mapping[int, JobDetails | None]) -> _Known:
+        known = self._known.get(number)
+        reason, is_certain = shown_reason(line["Reason"])
+        if not is_certain:
+            reason = self._reasons.get(_described(line), reason)
+        if known is not None and number not in read and known.jobs and known.jobs[0].reason == reason:
+            return known
+        before = known.details if known else JobDetails()
+        # None: it has left or moved on since squeue was asked, and the next look tells.
+        details = read.get(number, before) or before
+        settled = number not in read or read[number] is not None
+        return _Known(line, details, jobs_of(line, details, reason), settled)
+
+    def _needs_reasons(self, lines: Iterable[Line]) -> bool:
+        """Whether the reasons of jobs with descriptions must be read: one cannot be guessed, or long ago."""
+        described = [
+            line for line in lines if not shown_reason(line["Reason"])[1] and line["State"] == "PENDING"
+        ]
+        if not described:
+            return False
+        if self._clock() >= self._reasons_read_s + REASONS_S:
+            return True
+        return any(
+            not shown_reason(line["Reason"])[0] and _described(line) not in self._reasons
+            for line in described
+        )
+
+    def _read_fully(self, lines: Mapping[int, Line]) -> dict[int, JobDetails | None]:
+        """The details of all jobs, by JSON."""
+        records = self._full()
+        self._learn_reasons(records, lines)
+        details: dict[int, JobDetails | None] = dict.fromkeys(lines)
+        same: dict[bool, dict[int, bool]] = {True: {}, False: {}}
+        for number, line in lines.items():
+            if jobs := records.get(number):
+                shown = jobs_of(line, JobDetails.of(jobs[0]), "")
+                if shown and (shown[0].state, shown[0].nodes) == (jobs[0].state, jobs[0].nodes):
+                    details[number] = JobDetails.of(jobs[0])
+                    same[_holds_gpus(line)][number] = [*map(_compared, shown)] == [*map(_compared, jobs)]
+        for holds, compared in same.items():
+            if holds not in self._agreed and compared and all(compared.values()):
+                self._agree(holds, {number: lines[number] for number in [*compared][:_COMPARED]}, details)
+        return details
+
+    def _agree(
+        self, holds: bool, lines: Mapping[int, Line], details: Mapping[int, JobDetails | None]
+    ) -> None:
+        """From here on lines do for jobs on GPUs, or for others, if scontrol says of some what JSON says."""
+        said = self._show_jobs([*lines])
+        if all(
+            read_details(text, line) == details[number]
+            for text, (number, line) in zip(said, lines.items(), strict=True)
+        ):
+            self._agreed.add(holds)
+
+    def _learn_reasons(self, records: Records, lines: Mapping[int, Line]) -> None:
+        self._reasons_read_s = self._clock()
+        self._reasons = {
+            _described(line): records[number][0].reason
+            for number, line in lines.items()
+            if records.get(number) and not shown_reason(line["Reason"])[1]
+        }
+
+
+def reads_no_lines(error: SlurmUnavailableError) -> bool:
+    """Whether squeue said that it does not know a column or option: then jobs are read from JSON only.
+
+    That of 26.05 has no `--array-unique`.
+    """
+    return any(words in str(error) for words in ("Invalid job format specification", "unrecognized option"))
+
+
+def _holds_gpus(line: Line) -> bool:
+    return job_state(line["State"]) in HOLDS_GPUS
+
+
+def _compared(job: SlurmJob) -> SlurmJob:
+    """A job without what JSON tells in other words, or not: in 22.05 CPUs by task and switches."""
+    return replace(job, state_name="", reason="", hold=Hold.NONE, cpus_per_task=1, switches=0)
+
+
+def _described(line: Line) -> tuple[str, ...]:
+    return line["JobID"], line["SubmitTime"], line["Reason"]
+
+
+def in_order(records: Records) -> tuple[SlurmJob, ...]:
+    """All jobs, array tasks one by one, by submission and number."""
+    jobs = (job for jobs in records.values() for job in jobs)
+    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))

@@ -1,0 +1,242 @@
+"""Reads jobs from what squeue and scontrol print as text, which costs a tenth of their JSON.
+
+Users write parts of it, and may write what looks like another field or another job. So squeue ends each field
+with a mark that nobody could know who wrote it, and what scontrol says of a job is looked for behind its
+name, which squeue told.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from slurm_plugin.client.job_json import (
+    HOLDS,
+    count_gpus,
+    job_state,
+    node_names,
+    read_tasks,
+    same_in_all_versions,
+)
+from slurm_plugin.client.node_text import number
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State
+
+_COLUMNS = (
+    *("JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "SubmitTime", "State", "Reason", "UserName"),
+    *(
+        "Account",
+        "Name",
+        "QOS",
+        "Licenses",
+        "MinMemory",
+        "mem-per-tres",
+        "Partition",
+        "Comment",
+        "admin_comment",
+    ),
+    *("NumNodes", "NumTasks", "ntpernode", "cpus-per-task", "MinCpus", "cpus-per-tres", "tres-per-job"),
+    *("tres-per-node", "tres-per-task", "tres-per-socket", "ReqNodes", "Feature", "Reservation"),
+    *("OverSubscribe", "ReqSwitch", "Dependency", "EligibleTime", "TimeLimit", "StartTime", "NodeList"),
+    *("Requeue", "RestartCnt", "exit_code"),
+)
+"""What `squeue --Format` is asked for: all of a job but what `JobDetails` holds."""
+
+_WORD = re.compile("[A-Za-z]+")
+_NONE = ("(null)", "N/A")
+_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,2}):(\d{2})", re.ASCII)
+_GUESSES = {"job requeued in held state": "JobHeldUser"}
+"""The reason behind a description, unless a person has held the job since."""
+
+_KNOWN = (("Nodes required for job are DOWN", "Resources"),)
+"""Descriptions by how they begin, and the only reason that they stand for."""
+
+_OF_ARRAY = re.compile(r"(?:ArrayJobId=(\d+) (?:ArrayTaskId=\S+ )?(?:ArrayTaskThrottle=(\d+) )?)?")
+_NODES = re.compile(r" ExcNodeList=(\S*) NodeList=(\S*) ")
+_GPUS = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)")
+_BY_CPU = re.compile(r"\S+ MinMemoryCPU=")
+
+Line = Mapping[str, str]
+"""A job as squeue shows it: text by column."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetails:
+    """What squeue prints of a job in JSON only, and scontrol as text.
+
+    Attributes:
+        array_id: Number of its array, also of what is left of one without tasks; empty if none.
+        array_throttle: Most tasks of the array that may run at once; 0 for no limit.
+        excluded_nodes: Nodes that it must not use, expanded.
+        memory_per_cpu: Its memory is that of each CPU, not of each node.
+        gpus: GPUs that it holds, by node.
+    """
+
+    array_id: str = ""
+    array_throttle: int = 0
+    excluded_nodes: tuple[str, ...] = ()
+    memory_per_cpu: bool = False
+    gpus: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, job: SlurmJob) -> "JobDetails":
+        """Those of a job that was read from JSON."""
+        per_cpu = job.memory_per_cpu_mb > 0
+        return cls(job.array_id, job.array_throttle, job.excluded_nodes, per_cpu, job.gpus)
+
+
+def squeue_format(mark: str) -> str:
+    """The value of `--Format` with which squeue prints what `read_lines` reads.
+
+    Args:
+        mark: What ends each field: a letter, as a digit would be a width, and then whatever nobody can guess.
+    """
+    return ",".join(f"{column}:{mark}" for column in _COLUMNS)
+
+
+def read_lines(text: str, mark: str) -> dict[int, Line]:
+    """The jobs in what squeue printed, by number; all tasks of an array that are alike have one, the array's.
+
+    When Slurm expects to start a waiting job is left out: it changes all the time.
+
+    Raises:
+        SlurmUnavailableError: It is no list of jobs.
+    """
+    fields = text.split(mark)
+    if fields[-1].strip():
+        raise SlurmUnavailableError(f"squeue printed no jobs but {text[:80]!r}")
+    lines: dict[int, Line] = {}
+    for start in range(0, len(fields) - len(_COLUMNS), len(_COLUMNS)):
+        line = dict(zip(_COLUMNS, fields[start : start + len(_COLUMNS)], strict=True))
+        line["JobID"] = line["JobID"].strip()
+        if job_state(line["State"]) is State.PENDING:
+            line["StartTime"] = ""
+        if line["JobID"].isdecimal():
+            lines[int(line["JobID"])] = line
+    return lines
+
+
+def read_details(said: str, line: Line) -> JobDetails | None:
+    """What `scontrol --oneliner --details show job` said of a job beyond its line; None if it shows none.
+
+    A job that has other nodes than in its line has moved on since, which counts as none, too.
+    """
+    _, _, said = said.partition(f"JobId={line['JobID']} ")
+    head, _, said = said.partition(f"JobName={line['Name']} UserId=")
+    ours, _, rest = said.partition(" MinCPUsNode=")  # from there on users write again
+    array = _OF_ARRAY.fullmatch(head)
+    nodes = _NODES.search(ours)
+    if array is None or nodes is None or _text(nodes[2]) != _text(line["NodeList"]):
+        return None
+    on_nodes = ((name, count_gpus(gres)) for names, gres in _GPUS.findall(ours) for name in node_names(names))
+    return JobDetails(
+        array_id=array[1] or "",
+        array_throttle=int(array[2] or 0),
+        excluded_nodes=node_names(_text(nodes[1])),
+        memory_per_cpu=_BY_CPU.match(rest) is not None,
+        gpus={name: count for name, count in on_nodes if count},
+    )
+
+
+@lru_cache(maxsize=1024)
+def shown_reason(text: str) -> tuple[str, bool]:
+    """Why a job waits, and whether that is certain: squeue may show a description in place of the reason."""
+    word = text.partition(",")[0]
+    if _WORD.fullmatch(word):
+        return "" if word == "None" else word, True
+    for start, reason in _KNOWN:
+        if text.startswith(start):
+            return reason, True
+    return _GUESSES.get(text, ""), not text
+
+
+def jobs_of(line: Line, details: JobDetails, reason: str) -> tuple[SlurmJob, ...]:
+    """The job of a line, or each task of one that stands for many, as `read_jobs` would show it.
+
+    Args:
+        line: What squeue says of it.
+        details: What it does not say.
+        reason: Why it waits, in Slurm's word.
+    """
+    tasks = _text(line["ArrayTaskID"])
+    job = _job(line, details, reason)
+    if not tasks:
+        return (job,)
+    array_id = line["ArrayJobID"]
+    return tuple(replace(job, job_id=f"{array_id}_{task}", array_id=array_id) for task in read_tasks(tasks))
+
+
+def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
+    def text(column: str) -> str:
+        return _text(line[column])
+
+    def whole(column: str) -> int:
+        return int(number(line[column]))
+
+    def asked(column: str) -> str:
+        return same_in_all_versions(text(column))
+
+    state = job_state(line["State"])
+    waits = state is State.PENDING
+    status = whole("exit_code")
+    killed_by = status & 0x7F
+    memory_mb = int(number(line["MinMemory"].removesuffix("M")))
+    return SlurmJob(
+        job_id=line["JobID"],
+        submit_s=number(line["SubmitTime"]),
+        state=state,
+        state_name=line["State"],
+        reason=reason,
+        hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        user=text("UserName"),
+        account=text("Account"),
+        job_name=line["Name"],
+        qos=text("QOS"),
+        licenses=text("Licenses"),
+        memory_per_node_mb=0 if details.memory_per_cpu else memory_mb,
+        memory_per_cpu_mb=memory_mb if details.memory_per_cpu else 0,
+        memory_per_gpu_mb=count_gpus(asked("mem-per-tres").removeprefix("gres:")),
+        partition=text("Partition"),
+        comment=text("Comment"),
+        admin_comment=text("admin_comment"),
+        min_nodes=int(number(line["NumNodes"].partition("-")[0])) or 1,
+        tasks=whole("NumTasks") or 1,
+        tasks_per_node=whole("ntpernode") or None,
+        cpus_per_task=whole("cpus-per-task") or 1,
+        cpus_per_node=max(1, whole("MinCpus")),
+        cpus_per_gpu=count_gpus(asked("cpus-per-tres").removeprefix("gres:")),
+        tres_per_job=asked("tres-per-job"),
+        tres_per_node=asked("tres-per-node"),
+        tres_per_task=asked("tres-per-task"),
+        tres_per_socket=asked("tres-per-socket"),
+        required_nodes=node_names(text("ReqNodes")),
+        excluded_nodes=details.excluded_nodes,
+        features=text("Feature"),
+        reservation=text("Reservation"),
+        exclusive=line["OverSubscribe"] == "NO",
+        switches=whole("ReqSwitch"),
+        heterogeneous=bool(text("HetJobID")),
+        dependency=text("Dependency"),
+        begin_s=number(line["EligibleTime"]),
+        time_limit_s=_limit_s(line["TimeLimit"]),
+        start_s=None if waits else number(line["StartTime"]) or None,
+        nodes=() if waits else node_names(text("NodeList")),
+        gpus=details.gpus if state in HOLDS_GPUS else {},
+        requeue=line["Requeue"] != "0",
+        restarts=whole("RestartCnt"),
+        exit_code=128 + killed_by if killed_by else status >> 8,
+        array_id=details.array_id,
+        array_throttle=details.array_throttle,
+    )
+
+
+def _text(value: str) -> str:
+    return "" if value in _NONE else value
+
+
+def _limit_s(text: str) -> float | None:
+    """A time limit like `2-03:05:00`, `1:30:00` or `5:00`; None for unlimited or the partition's."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(days * 86_400 + hours * 3600 + minutes * 60 + seconds) or None

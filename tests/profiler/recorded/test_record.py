@@ -1,0 +1,91 @@
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from profiler.recorded.record import Collective, CollectiveKind, read_record, read_records
+from tests.profiler.recorded.jobs import entry, write
+
+PAIR: dict[str, tuple[Sequence[int], str]] = {"0": ((0, 1), "default_pg")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        (CollectiveKind.ALL_REDUCE, 2 * 3 / 4 * 400),
+        (CollectiveKind.ALL_GATHER, 3 * 400),
+        (CollectiveKind.REDUCE_SCATTER, 3 / 4 * 400),
+        (CollectiveKind.ALL_TO_ALL, 3 / 4 * 400),
+        (CollectiveKind.SEND, 400),
+        (CollectiveKind.OTHER, 0),
+    ],
+)
+def test_a_rank_of_a_ring_of_four_sends(kind: CollectiveKind, sent: float) -> None:
+    assert Collective("0", kind, 100, 4, True, 0.0).sent_bytes(4) == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nccl:all_reduce", CollectiveKind.ALL_REDUCE),
+        ("nccl:_all_gather_base", CollectiveKind.ALL_GATHER),
+        ("nccl:all_gather_into_tensor_coalesced", CollectiveKind.ALL_GATHER),
+        ("nccl:_reduce_scatter_base", CollectiveKind.REDUCE_SCATTER),
+        ("nccl:all_to_all", CollectiveKind.ALL_TO_ALL),
+        ("gloo:broadcast", CollectiveKind.BROADCAST),
+        ("nccl:send 0->1", CollectiveKind.SEND),
+        ("nccl:recv 0<-1", CollectiveKind.OTHER),
+    ],
+)
+def test_the_names_of_nccl_and_gloo_are_known(tmp_path: Path, name: str, kind: CollectiveKind) -> None:
+    record = read_record(write(tmp_path, 0, 2, PAIR, [entry("0", name, [512])]))
+    assert [each.kind for each in record.step] == [kind]
+    assert record.step[0].peer == (1 if kind is CollectiveKind.SEND else -1)
+
+
+def test_messages_that_flight_recorder_sees_are_not_counted_twice(tmp_path: Path) -> None:
+    step = [entry("0", "nccl:send 0->1", [512])]
+    record = read_record(write(tmp_path, 0, 2, PAIR, step, sent=[("0", 1024, 1)]))
+    assert len(record.step) == 1
+
+
+def test_a_step_is_what_lies_between_two_steps_of_the_optimizer(tmp_path: Path) -> None:
+    step = [entry("0", "nccl:all_reduce", [1000]), entry("0", "nccl:all_reduce", [24], "Float")]
+    record = read_record(write(tmp_path, 0, 2, PAIR, step))
+    assert [(each.elements, each.element_bytes) for each in record.step] == [(1000, 2), (24, 4)]
+    assert record.step_s == pytest.approx(1.0)
+
+
+def test_a_job_that_made_one_step_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, 0, 2, PAIR, [], steps=1)
+    with pytest.raises(InputError, match="no two steps of an optimizer"):
+        read_record(path)
+
+
+def test_a_record_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "rank-00000.json.gz"
+    for content in (
+        b"no gzip",
+        gzip.compress(b"{}"),
+        gzip.compress(b'{"rank": 0}\n[]'),
+        gzip.compress(b"7\n{}"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=": not a record of a rank"):
+            read_record(path)
+
+
+def test_the_folder_of_several_jobs_names_them(tmp_path: Path) -> None:
+    (tmp_path / "17").mkdir()
+    write(tmp_path / "17", 0, 2, PAIR, [])
+    with pytest.raises(InputError, match=r"no files rank-\*.json.gz; it has records of jobs 17"):
+        read_records(tmp_path)
+
+
+def test_records_of_two_jobs_are_not_mixed(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2, PAIR, [])
+    write(tmp_path, 1, 4, PAIR, [])
+    with pytest.raises(InputError, match="records of jobs of 2 and 4 ranks"):
+        read_records(tmp_path)

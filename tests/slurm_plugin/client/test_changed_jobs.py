@@ -1,0 +1,329 @@
+"""Looking at all jobs by lines shows what reading all of each would show, for less; also on real Slurm."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from random import Random
+
+import pytest
+
+from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS, in_order
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.slurm import Hold, ReleaseOnNodes, Requeue, SlurmJob, State
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from tests.slurm_plugin.client.test_contract import ALICE, NODE_JOB, start
+from tests.slurm_plugin.client.text_slurm import TextSlurm
+from tests.slurm_plugin.contract import RealWorld, find, run_one, wait_state
+from tests.slurm_plugin.fake_job import SubmitSpec
+
+REQUEUED = "job requeued in held state"
+
+
+def held(job_id: str, **values: object) -> SlurmJob:
+    job = SlurmJob(
+        job_id, 1e9, State.PENDING, "PENDING", "JobHeldUser", Hold.USER, "alice", tres_per_node="gres:gpu:2"
+    )
+    return replace(job, **values)  # type: ignore[arg-type]
+
+
+def running(job: SlurmJob, *nodes: str) -> SlurmJob:
+    on_nodes = {"nodes": nodes, "gpus": dict.fromkeys(nodes, 2), "start_s": 2e9}
+    return replace(job, state=State.RUNNING, state_name="RUNNING", reason="", hold=Hold.NONE, **on_nodes)  # type: ignore[arg-type]
+
+
+def settled(slurm: TextSlurm) -> Callable[[], tuple[SlurmJob, ...]]:
+    """A look at a cluster that has been seen before."""
+    changed = slurm.changed_jobs()
+
+    def look() -> tuple[SlurmJob, ...]:
+        return in_order(changed.look())
+
+    for _ in range(2):
+        assert look() == slurm.jobs()
+    slurm.shown, slurm.full = [], 0
+    return look
+
+
+def cluster(*jobs: SlurmJob) -> TextSlurm:
+    slurm = TextSlurm()
+    slurm.put(*jobs)
+    return slurm
+
+
+def test_a_cluster_that_stays_as_it_is_costs_lines_only() -> None:
+    slurm = cluster(*(held(str(number)) for number in range(10, 15)), running(held("7"), "n1"))
+    look = settled(slurm)
+    for _ in range(4):
+        assert look() == slurm.jobs()
+    assert (slurm.shown, slurm.full) == ([], 0)
+
+
+def test_only_new_and_changed_jobs_are_read_in_detail() -> None:
+    slurm = cluster(*(held(str(number)) for number in range(10, 15)), running(held("7"), "n1"))
+    look = settled(slurm)
+    slurm.put(held("20", excluded_nodes=("n3",), memory_per_cpu_mb=50), running(held("12"), "n1", "n2"))
+    del slurm.records[11]
+    assert look() == slurm.jobs()
+    assert (slurm.shown, slurm.full) == ([[12, 20]], 0)
+
+
+@pytest.mark.parametrize(
+    "hidden", [{"excluded_nodes": ("n3",)}, {"memory_per_cpu_mb": 100, "memory_per_node_mb": 0}]
+)
+def test_what_no_line_shows_of_a_waiting_job_is_seen_after_some_looks(hidden: dict[str, object]) -> None:
+    slurm = cluster(held("10", memory_per_node_mb=100))
+    look = settled(slurm)
+    slurm.put(held("10", **{"memory_per_node_mb": 100, **hidden}))
+    for _ in range(REREAD_LOOKS):
+        found = look()
+    assert found == slurm.jobs()
+    assert slurm.shown == [[10]]
+
+
+def test_alike_tasks_of_an_array_are_shown_one_by_one() -> None:
+    slurm = TextSlurm()
+    tasks = tuple(held(f"17_{task}", array_id="17", array_throttle=2) for task in (0, 1, 4))
+    slurm.records[17] = tasks
+    look = settled(slurm)
+    slurm.records = {17: tasks[1:], 18: (running(tasks[0], "n1"),)}
+    assert look() == slurm.jobs()
+    assert [job.job_id for job in look()] == ["17_0", "17_1", "17_4"]
+
+
+def test_a_task_set_apart_that_is_gone_before_it_is_read_keeps_its_name() -> None:
+    slurm = TextSlurm()
+    tasks = tuple(held(f"17_{task}", array_id="17") for task in (0, 1))
+    slurm.records[17] = tasks
+    look = settled(slurm)
+    slurm.records = {17: tasks[1:], 18: (running(tasks[0], "n1"),)}
+    slurm.moves = [(18, ())]
+    assert [job.job_id for job in look()] == ["17_0", "17_1"]
+
+
+def test_jobs_are_shown_as_of_one_moment() -> None:
+    slurm = cluster(running(held("7"), "n1"), held("10"))
+    look = settled(slurm)
+    before = slurm.jobs()
+    slurm.put(held("10", comment="dally:"))
+    shown = slurm.jobs()
+    # Before scontrol answers, job 7 has ended and job 10 runs on the same GPUs.
+    slurm.moves = [(7, ()), (10, (running(held("10", comment="dally:"), "n1"),))]
+    assert look() == shown != before
+    assert look() == slurm.jobs()
+
+
+def test_a_job_that_runs_by_the_time_that_it_is_read_has_its_gpus_at_the_next_look() -> None:
+    slurm = cluster(running(held("7"), "n1"), held("10"))
+    look = settled(slurm)
+    slurm.put(running(held("10"), "n2"))
+    slurm.moves = [(10, (running(held("10"), "n3"),))]
+    assert {job.job_id: job.nodes for job in look()}["10"] == ("n2",)
+    slurm.put(running(held("10"), "n2"))
+    assert look() == slurm.jobs()
+
+
+def test_a_user_cannot_write_what_is_taken_for_another_field_or_job() -> None:
+    slurm = cluster(running(held("7"), "n1"), held("10"))
+    look = settled(slurm)
+    forged = "x UserId=root(0) ExcNodeList=n1 NodeList=n2 NumNodes=1   Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:9 "
+    slurm.put(running(held("11", job_name=forged, comment="\n12|RUNNING\nJobId=7 JobName= UserId=x"), "n2"))
+    slurm.put(held("12", comment="\n", job_name="\nJobId=12 JobName=", features="a NodeList=n9 "))
+    assert look() == slurm.jobs()
+    assert slurm.full == 0
+
+
+def test_a_job_requeued_and_held_is_held_by_its_user_until_a_person_holds_it() -> None:
+    slurm = cluster(held("10", restarts=1), held("11"))
+    look = settled(slurm)
+    slurm.put(held("10", restarts=2))
+    slurm.descriptions[10] = REQUEUED
+    assert look() == slurm.jobs()
+    slurm.put(replace(held("10", restarts=2), reason="JobHeldAdmin", hold=Hold.ADMIN))
+    slurm.now_s += REASONS_S
+    assert look() == slurm.jobs()
+    assert look() == slurm.jobs()
+
+
+def test_before_a_job_with_a_description_is_released_its_hold_is_looked_up() -> None:
+    slurm = cluster(held("10"), held("11"))
+    changed = slurm.changed_jobs()
+    slurm.descriptions[10] = REQUEUED
+    changed.look()
+    changed.look()
+    slurm.put(replace(held("10"), reason="JobHeldAdmin", hold=Hold.ADMIN))
+    asked = slurm.full
+    assert changed.held_by_administrator(["11"]) == set()
+    assert slurm.full == asked
+    assert changed.held_by_administrator(["10", "11"]) == {"10"}
+    assert in_order(changed.look()) == slurm.jobs()
+
+
+def test_a_description_that_says_no_reason_is_looked_up_once() -> None:
+    waits = replace(held("10"), reason="Dependency", hold=Hold.NONE)
+    slurm = cluster(held("11"))
+    look = settled(slurm)
+    slurm.put(waits)
+    slurm.descriptions[10] = "of our own plugin: be patient"
+    for _ in range(3):
+        assert look() == slurm.jobs()
+    assert slurm.full == 1
+
+
+def test_where_lines_show_something_else_than_json_json_counts() -> None:
+    slurm = cluster(held("10"))
+    changed = slurm.changed_jobs()
+    squeue = slurm.squeue
+    changed._squeue = lambda columns: squeue(columns).replace("gres:gpu:2", "gres:gpu:4")
+    for _ in range(3):
+        changed.look()
+    assert slurm.full == 3
+
+
+def test_no_jobs_is_asked_for_twice() -> None:
+    slurm = TextSlurm()
+    assert slurm.changed_jobs().look() == {}
+    assert slurm.full == 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_any_changes_the_view_is_what_reading_all_shows(seed: int) -> None:
+    random = Random(seed)
+    slurm = cluster(*(held(str(number)) for number in range(10, 40)), running(held("7"), "n1"))
+    look = settled(slurm)
+    visible = _changes(random)
+    for _ in range(40):
+        for _ in range(random.choice((0, 1, 3))):
+            _change(slurm, random, visible)
+        shown = slurm.jobs()
+        if random.random() < 0.3:
+            other = random.choice([*slurm.records])
+            slurm.moves = [(other, random.choice(((), (running(slurm.records[other][0], "n8"),))))]
+        found = look()
+        assert [replace(job, gpus={}) for job in found] == [replace(job, gpus={}) for job in shown]
+    look()
+    assert look() == slurm.jobs()
+
+
+def _changes(random: Random) -> list[dict[str, object]]:
+    """A change of each field that a line shows, of those that a waiting job has."""
+    texts = (
+        "user",
+        "account",
+        "job_name",
+        "qos",
+        "licenses",
+        "partition",
+        "comment",
+        "admin_comment",
+        "features",
+    )
+    counts = (
+        "min_nodes",
+        "tasks",
+        "tasks_per_node",
+        "cpus_per_task",
+        "cpus_per_node",
+        "cpus_per_gpu",
+        "restarts",
+    )
+    assert {*texts, *counts} <= {each.name for each in fields(SlurmJob)}
+    written: list[dict[str, object]] = [{name: f"{name}-{random.randrange(9)}"} for name in texts]
+    counted: list[dict[str, object]] = [{name: random.randrange(2, 9)} for name in counts]
+    return [
+        *written,
+        *counted,
+        {"submit_s": 1e9 + random.randrange(9)},
+        {"required_nodes": ("n4", "n5")},
+        {"reservation": "dally-1"},
+        {"exclusive": True},
+        {"switches": 2},
+        {"dependency": "afterok:3(unfulfilled)"},
+        {"begin_s": 1e9 + 9},
+        {"time_limit_s": 90_061.0},
+        {"requeue": False},
+        {"tres_per_job": "gres:gpu:h100:4"},
+        {"memory_per_node_mb": 100},
+        {"memory_per_gpu_mb": 10},
+        {"reason": "Resources", "hold": Hold.NONE},
+    ]
+
+
+def _change(slurm: TextSlurm, random: Random, visible: list[dict[str, object]]) -> None:
+    number = random.choice([*slurm.records])
+    (job,) = slurm.records[number]
+    kind = random.randrange(5)
+    if kind == 0:
+        slurm.put(held(str(random.randrange(40, 90))))
+    elif kind == 1 and len(slurm.records) > 5:
+        del slurm.records[number]
+    elif job.state is not State.PENDING:
+        slurm.put(
+            replace(job, state=State.ENDED, state_name="FAILED", gpus={}, exit_code=random.choice((3, 137)))
+        )
+    elif kind == 2:
+        slurm.put(running(job, f"n{random.randrange(1, 9)}"))
+    else:
+        slurm.put(replace(job, **random.choice(visible)))  # type: ignore[arg-type]
+
+
+@pytest.mark.slurm
+def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -> None:
+    world, slurm = RealWorld(local_slurm), CommandLine(local_slurm.environment)
+
+    def compare() -> None:
+        world.wait(
+            lambda: [*map(compared, slurm.jobs())] == [*map(compared, by_json(slurm))], "the same jobs"
+        )
+
+    try:
+        compare()
+        options = ("-H", "--parsable", "--output=/dev/null", "--wrap=sleep 600")
+        for more in (
+            (
+                "-N2",
+                "--ntasks-per-node=2",
+                "-c3",
+                "--gres=gpu:h100:2",
+                "--mem=900",
+                "-xn3",
+                "-t90",
+                "--exclusive",
+            ),
+            (
+                "-J odd=1 NodeList=n9",
+                "--comment=one\ntwo",
+                "--gpus=8",
+                "--cpus-per-gpu=1",
+                "-t1-3:4",
+                "--nice=5",
+            ),
+            ("--array=0-6:2%2", "--gpus-per-task=1", "-n3", "--mem-per-cpu=50", "-N1-3", "-p", "gpu,other"),
+            ("--gres=gpu:1", ":", "-N2", "--gres=gpu:2"),
+        ):
+            local_slurm.run("sbatch", *more, *options, user=ALICE)
+        compare()
+        (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
+        task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
+        start(world, NODE_JOB, "n4")
+        done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=0.1, exit_code=3), "n5")
+        world.slurm.run([ReleaseOnNodes(plain, ("n1", "n2")), ReleaseOnNodes(task, ("n6",))])
+        wait_state(world, task, State.RUNNING)
+        wait_state(world, done, State.ENDED)
+        compare()
+        world.slurm.run([Requeue(plain), Requeue(task)])
+        world.wait(lambda: find(world, plain).restarts == 1, "it to be back")
+        compare()
+        assert find(world, plain).hold is Hold.USER
+        local_slurm.run("scontrol", "hold", plain)
+        assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
+        assert find(world, plain).hold is Hold.ADMIN
+    finally:
+        world.clean()
+
+
+def compared(job: SlurmJob) -> SlurmJob:
+    """A job without what JSON of 22.05 does not tell."""
+    return replace(job, cpus_per_task=1, switches=0)
+
+
+def by_json(slurm: CommandLine) -> tuple[SlurmJob, ...]:
+    return in_order(slurm.read_all_jobs())

@@ -1,0 +1,155 @@
+"""A Slurm of which squeue and scontrol print what a test says, as text and as the records of JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dally.hostlist import fold
+from slurm_plugin.client.changed_jobs import ChangedJobs, in_order
+from slurm_plugin.client.slurm import SlurmJob, State
+
+
+@dataclass
+class TextSlurm:
+    """The cluster: jobs by the number that Slurm has for them, alike tasks of an array under one.
+
+    Attributes:
+        records: The jobs.
+        descriptions: What squeue shows in place of a reason, by number.
+        lines: How often squeue was asked.
+        shown: The numbers that scontrol was asked for, by call.
+        full: How often all jobs were read by JSON.
+        before_details: Called once before scontrol or JSON answers: the cluster moves on.
+    """
+
+    records: dict[int, tuple[SlurmJob, ...]] = field(default_factory=dict)
+    descriptions: dict[int, str] = field(default_factory=dict)
+    lines: int = 0
+    shown: list[list[int]] = field(default_factory=list)
+    full: int = 0
+    now_s: float = 1000.0
+    moves: list[tuple[int, tuple[SlurmJob, ...]]] = field(default_factory=list)
+
+    def changed_jobs(self) -> ChangedJobs:
+        """What is tried."""
+        return ChangedJobs(self.squeue, self.show_jobs, self.read_all, lambda: self.now_s)
+
+    def jobs(self) -> tuple[SlurmJob, ...]:
+        """All jobs as they are now."""
+        return in_order(self.records)
+
+    def put(self, *jobs: SlurmJob) -> None:
+        """Show a job, in place of what it was before."""
+        for job in jobs:
+            self.records[_number(job)] = (job,)
+
+    def squeue(self, columns: str) -> str:
+        """What squeue prints in this form."""
+        self.lines += 1
+        rows = ("".join(self._fields(number, columns)) for number in self.records)
+        return "".join(f"{row}\n" for row in rows)
+
+    def show_jobs(self, numbers: Sequence[int]) -> list[str]:
+        """What scontrol says of each."""
+        self.shown.append([*numbers])
+        self._move()
+        return [_shown(number, self.records[number]) if number in self.records else "" for number in numbers]
+
+    def read_all(self) -> dict[int, tuple[SlurmJob, ...]]:
+        """The records of JSON."""
+        self.full += 1
+        self._move()
+        return dict(self.records)
+
+    def _move(self) -> None:
+        for number, jobs in self.moves:
+            self.records[number] = jobs
+            if not jobs:
+                del self.records[number]
+        self.moves = []
+
+    def _fields(self, number: int, columns: str) -> list[str]:
+        values = _columns(number, self.records[number])
+        if number in self.descriptions:
+            values["Reason"] = self.descriptions[number]
+        wanted = [column.split(":") for column in columns.split(",")]
+        return [values[name] + suffix for name, suffix in wanted]
+
+
+def _number(job: SlurmJob) -> int:
+    array, _, task = job.job_id.partition("_")
+    return int(array) + (1000 * (1 + int(task)) if task else 0)
+
+
+def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
+    job = jobs[0]
+    tasks = ",".join(each.job_id.partition("_")[2] for each in jobs) if job.array_id else ""
+    status = job.exit_code - 128 if job.exit_code > 128 else job.exit_code << 8
+    waits = job.state is State.PENDING
+    return {
+        "JobID": str(number),
+        "ArrayJobID": job.array_id or str(number),
+        "ArrayTaskID": tasks or "N/A",
+        "HetJobID": "1" if job.heterogeneous else "N/A",
+        "SubmitTime": f"{job.submit_s:.0f}",
+        "State": job.state_name,
+        "Reason": job.reason or "None",
+        "UserName": job.user,
+        "Account": job.account or "(null)",
+        "Name": job.job_name,
+        "QOS": job.qos or "(null)",
+        "Licenses": job.licenses or "(null)",
+        "MinMemory": f"{job.memory_per_node_mb or job.memory_per_cpu_mb}M",
+        "mem-per-tres": f"gres:gpu:{job.memory_per_gpu_mb}" if job.memory_per_gpu_mb else "N/A",
+        "Partition": job.partition,
+        "Comment": job.comment or "(null)",
+        "admin_comment": job.admin_comment or "(null)",
+        "NumNodes": str(job.min_nodes),
+        "NumTasks": str(job.tasks),
+        "ntpernode": str(job.tasks_per_node or 0),
+        "cpus-per-task": str(job.cpus_per_task),
+        "MinCpus": str(job.cpus_per_node),
+        "cpus-per-tres": f"gres:gpu:{job.cpus_per_gpu}" if job.cpus_per_gpu else "N/A",
+        "tres-per-job": job.tres_per_job or "N/A",
+        "tres-per-node": job.tres_per_node or "N/A",
+        "tres-per-task": job.tres_per_task or "N/A",
+        "tres-per-socket": job.tres_per_socket or "N/A",
+        "ReqNodes": ",".join(job.required_nodes),
+        "Feature": job.features or "(null)",
+        "Reservation": job.reservation or "(null)",
+        "OverSubscribe": "NO" if job.exclusive else "OK",
+        "ReqSwitch": str(job.switches),
+        "Dependency": job.dependency or "(null)",
+        "EligibleTime": f"{job.begin_s:.0f}" if job.begin_s else "N/A",
+        "TimeLimit": _limit(job.time_limit_s),
+        "StartTime": "N/A" if waits else f"{job.start_s or 0:.0f}",
+        "NodeList": fold(job.nodes) if job.nodes else "",
+        "Requeue": "1" if job.requeue else "0",
+        "RestartCnt": str(job.restarts),
+        "exit_code": str(status),
+    }
+
+
+def _limit(limit_s: float | None) -> str:
+    if limit_s is None:
+        return "UNLIMITED"
+    minutes, seconds = divmod(int(limit_s), 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:{seconds:02}"
+
+
+def _shown(number: int, jobs: Sequence[SlurmJob]) -> str:
+    job = jobs[0]
+    array = ""
+    if job.array_id:
+        tasks = ",".join(each.job_id.partition("_")[2] for each in jobs)
+        array = f"ArrayJobId={job.array_id} ArrayTaskId={tasks} "
+        array += f"ArrayTaskThrottle={job.array_throttle} " if job.array_throttle else ""
+    kind = "MinMemoryCPU" if job.memory_per_cpu_mb else "MinMemoryNode"
+    excluded, nodes = ",".join(job.excluded_nodes) or "(null)", fold(job.nodes) if job.nodes else ""
+    gpus = "".join(
+        f"   Nodes={name} CPU_IDs=0-1 Mem=0 GRES=gpu:h100:{n}(IDX:0-{n})" for name, n in job.gpus.items()
+    )
+    return (
+        f"scontrol: show job {number}\nJobId={number} {array}JobName={job.job_name} UserId={job.user}(7) "
+        f"ReqNodeList=(null) ExcNodeList={excluded} NodeList={nodes} NumNodes=1 JOB_GRES=gpu:1{gpus} "
+        f"MinCPUsNode=1 {kind}=1M Features=(null) WorkDir=/ \n"
+    )

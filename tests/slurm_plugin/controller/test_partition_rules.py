@@ -1,0 +1,117 @@
+"""Jobs that their partition does not take: they wait, say why, and stop nobody."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.testing.worlds import racks
+from slurm_plugin.client.slurm import AccountingLimits, Hold, Partition, SlurmJob, State
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.partition_rules import partition_refusal
+from tests.slurm_plugin.worlds import Site
+
+FOUR = racks([[4, 4], [4, 4]])
+
+
+def ruled(folder: Path, *rules: Partition, **settings: Any) -> Site:
+    site = Site(folder, FOUR, policy="srtf", **settings)
+    site.slurm.rules = {each.name: each for each in rules}
+    return site
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (
+            Partition("gpu", longest_s=600.0),
+            "MaxTime of partition gpu is 10 min: it asks for 1 h, so it never starts",
+        ),
+        (
+            Partition("gpu", max_nodes=1),
+            "MaxNodes of partition gpu is 1 node: it asks for 2, so it never starts",
+        ),
+        (Partition("gpu", starts_jobs=False), "partition gpu starts no jobs now"),
+        (
+            Partition("gpu", accounts=frozenset({"lab"})),
+            "partition gpu is not for account none (AllowAccounts)",
+        ),
+        (
+            Partition("gpu", allowed_qos=frozenset({"high"})),
+            "partition gpu is not for QOS low (AllowQos)",
+        ),
+    ],
+)
+def test_a_job_that_its_partition_does_not_take_waits_and_stops_nobody(
+    tmp_path: Path, rules: Partition, why: str
+) -> None:
+    site = ruled(tmp_path)
+    for _ in range(4):
+        site.submit("", "USR1", 20, gpus_per_node=4, time_limit_s=9000.0, checkpoint_exit_s=1.0)
+    site.live(10)
+    site.slurm.rules = {"gpu": rules}
+    asked = site.submit(nodes=2, gpus_per_node=4, qos="low", run_time_s=10.0, time_limit_s=3600.0)
+    site.live(100)
+    assert (site.managed(asked).phase.name, site.managed(asked).reason) == (JobPhase.INELIGIBLE, why)
+    assert not site.events("stop", "start_failed")
+    site.slurm.rules = {}
+    site.live(300)
+    assert site.states()[asked] == "COMPLETED"
+    assert not site.events("start_failed")
+
+
+def test_a_job_runs_in_the_one_of_its_partitions_that_takes_it(tmp_path: Path) -> None:
+    nodes = {machine.name: ("a", "b") for machine in FOUR.machines}
+    site = ruled(tmp_path, Partition("a", longest_s=600.0), ours=("a", "b"), partitions=nodes)
+    first, second = (
+        site.submit(gpus_per_node=4, partition=names, run_time_s=10.0, time_limit_s=3600.0)
+        for names in ("a,b", "a")
+    )
+    site.live(60)
+    assert site.states()[first] == "COMPLETED"
+    assert site.managed(second).reason.startswith("MaxTime of partition a is 10 min")
+
+
+def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: Path) -> None:
+    site = ruled(tmp_path, Partition("gpu", min_nodes=2))
+    small, large = (site.submit(nodes=nodes, gpus_per_node=4, run_time_s=10.0) for nodes in (1, 2))
+    site.live(60)
+    assert site.managed(small).phase.name is JobPhase.RELEASED
+    assert "its partition gives 2 or more; Slurm schedules it" in site.managed(small).reason
+    (shown,) = (job for job in site.slurm.jobs() if job.job_id == small)
+    assert (shown.hold, shown.required_nodes) == (Hold.NONE, ())
+    assert site.states()[large] == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("rules", "flag"),
+    [
+        (Partition("gpu", longest_s=60.0), "PartitionTimeLimit"),
+        (Partition("gpu", max_nodes=1), "PartitionMaxNodes"),
+    ],
+)
+def test_flags_of_a_qos_put_it_above_rules(rules: Partition, flag: str) -> None:
+    job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", qos="high", time_limit_s=120.0)
+    assert partition_refusal(job, 2, rules, AccountingLimits())
+    assert partition_refusal(job, 2, rules, AccountingLimits((), {"high": frozenset({flag})})) == ""
+
+
+def test_accounts_and_qos_may_be_denied() -> None:
+    job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", account="lab", qos="high")
+    of_site = AccountingLimits(parents={"root": "", "lab": "root"})
+    for rules, why in (
+        (Partition("gpu", denied_accounts=frozenset({"lab"})), "DenyAccounts"),
+        (Partition("gpu", accounts=frozenset({"other"})), "AllowAccounts"),
+        (Partition("gpu", denied_qos=frozenset({"high"})), "DenyQos"),
+    ):
+        assert why in partition_refusal(job, 1, rules, of_site)
+    allowed = Partition("gpu", accounts=frozenset({"lab"}), allowed_qos=frozenset({"high"}))
+    assert partition_refusal(job, 1, allowed, of_site) == ""
+
+
+def test_accounts_below_one_that_is_allowed_and_unknown_ones_are_left_to_slurm() -> None:
+    allowed = Partition("gpu", accounts=frozenset({"lab"}))
+    of_site = AccountingLimits(parents={"root": "", "lab": "root", "vision": "lab", "other": "root"})
+    for account, is_refused in (("vision", False), ("other", True), ("root", True), ("elsewhere", False)):
+        job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", account=account)
+        assert bool(partition_refusal(job, 1, allowed, of_site)) == is_refused, account

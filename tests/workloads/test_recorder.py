@@ -1,0 +1,62 @@
+"""What becomes of unmodified scripts of torchrun that are recorded."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler.recorded.plan_recognition import recognise
+from profiler.recorded.record import read_records
+from workloads.recorder import environment
+
+SCRIPT = Path(__file__).with_name("recorded_job.py")
+PATIENCE_S = 300
+
+
+def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Train as the script says, and record it."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT), plan]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+    return subprocess.run(
+        [sys.executable, *launch],
+        env={**inherited, "OMP_NUM_THREADS": "1", **variables, **environment(folder, variables)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "plan"),
+    [("ddp", 2, "dp=2"), ("hsdp", 4, "dp=4,zero=3"), ("tp", 4, "tp=2,dp=2,zero=1"), ("pp", 2, "pp=2")],
+)
+def test_the_plan_of_a_script_is_recognised(tmp_path: Path, name: str, ranks: int, plan: str) -> None:
+    done = torchrun(tmp_path, name, ranks)
+    assert done.stdout.count("trained") == ranks, done.stderr
+    found = recognise(read_records(tmp_path))
+    assert (str(found.plan), found.doubts) == (plan, ())
+
+
+def test_a_recorder_that_cannot_write_harms_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the place of the folder")
+    done = torchrun(file, "ddp", 2)
+    assert (done.returncode, done.stdout.count("trained")) == (0, 2)
+    assert "Traceback" not in done.stderr
+
+
+def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('the site greets')")
+    variables = environment(tmp_path / "records", {"PYTHONPATH": str(tmp_path)})
+    done = subprocess.run(
+        [sys.executable, "-c", "print('job')"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["the site greets", "job"]

@@ -1,0 +1,28 @@
+"""Records what the ranks of any PyTorch job send each other, without a change of the job.
+
+`environment` gives the variables that start it: Python then finds `inside/sitecustomize.py`. The records are
+read by `profile-models learn`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+INSIDE = Path(__file__).parent / "inside"
+"""The folder whose `sitecustomize` every Python of the job imports."""
+
+FOLDER_VARIABLE = "DALLY_LEARN"
+"""Where the records go; a folder for each job below it, where Slurm gives a number."""
+
+
+def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """What is added to a job's environment so that it is recorded.
+
+    Args:
+        folder: Where the records go; it need not exist.
+        variables: The environment as it is.
+    """
+    path = variables.get("PYTHONPATH", "")
+    return {
+        "PYTHONPATH": f"{INSIDE}:{path}" if path else str(INSIDE),
+        FOLDER_VARIABLE: str(folder),
+    }

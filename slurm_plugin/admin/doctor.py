@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     Check("topology age", network.freshness, needs_config=False),
     Check("racks", network.shape),
     Check("partition topology", network.own_topology),
+    Check("blocks", network.blocks),
     Check("cluster", nodes.cluster),
     Check("memory", settings.memory),
     Check("requeue", settings.requeue, needs_config=False),

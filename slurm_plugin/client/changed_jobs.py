@@ -181,8 +181,11 @@ class ChangedJobs:
 
 
 def reads_no_lines(error: SlurmUnavailableError) -> bool:
-    """Whether squeue said that it does not know one of the columns: then jobs are read from JSON only."""
-    return "Invalid job format specification" in str(error)
+    """Whether squeue said that it does not know a column or option: then jobs are read from JSON only.
+
+    That of 26.05 has no `--array-unique`.
+    """
+    return any(words in str(error) for words in ("Invalid job format specification", "unrecognized option"))
 
 
 def _holds_gpus(line: Line) -> bool:

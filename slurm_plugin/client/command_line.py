@@ -14,9 +14,17 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
+from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
 from slurm_plugin.client.job_json import read_records
-from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.node_text import (
+    read_blocks,
+    read_licenses,
+    read_nodes,
+    read_partitions,
+    read_reservations,
+)
+from slurm_plugin.client.node_text import read_records as read_lines
 from slurm_plugin.client.priority_factors import (
     QOS_PRIORITY_COLUMNS,
     SHARE_COLUMNS,
@@ -138,6 +146,19 @@ class CommandLine:
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks of the topologies that these partitions name, or of the cluster's."""
+        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        if version < BLOCKS_SINCE:
+            return BlockTopology()
+        shown = read_lines(self.read("scontrol", "--oneliner", "--all", "show", "partition"), "PartitionName")
+        named = {shown.get(name, {}).get("Topology", "") for name in partitions}
+        show = ("scontrol", "--oneliner", "show", "topology")
+        found = read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
+        if found.wants_segments:
+            self._changed_jobs = None  # its lines tell no segments
+        return found
 
     def priority_factors(self) -> PriorityFactors:
         """The factors of priorities, if Slurm's have any; without accounting all are of one share and QOS."""

@@ -189,6 +189,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         reservation=_text(get("resv_name")),
         exclusive=get("shared") == "none",
         switches=_whole(get("minimum_switches")),
+        segment=_whole(get("segment_size")),
         heterogeneous=_whole(get("het_job_id")) > 0,
         dependency=_text(get("dependency")),
         begin_s=_number(get("eligible_time")) or 0.0,

@@ -1,8 +1,10 @@
-"""Reads nodes, reservations, partitions and licences as `scontrol --oneliner` shows them in all versions."""
+"""Reads nodes, reservations, partitions, licences and blocks as `scontrol --oneliner` shows them."""
 
 import re
+from collections.abc import Iterable
 from math import inf
 
+from slurm_plugin.client.block_topology import SEGMENTS_SINCE, BlockTopology
 from slurm_plugin.client.job_json import count_gpus, node_names
 from slurm_plugin.client.slurm import Partition, Reservation, SlurmNode
 
@@ -113,6 +115,23 @@ def read_licenses(text: str) -> dict[str, int]:
         name: int(number(record.get("Free", "")))
         for name, record in read_records(text, "LicenseName").items()
     }
+
+
+def read_blocks(shown: Iterable[str], version: tuple[int, int]) -> BlockTopology:
+    """The blocks in what `scontrol --oneliner show topology` printed of each topology in use.
+
+    Args:
+        shown: What it printed; lines of switches are passed over.
+        version: Of Slurm.
+    """
+    block_of: dict[int, dict[str, str]] = {}
+    for text in shown:
+        for key in ("BlockName", "AggregatedBlock"):
+            for name, record in read_records(text, key).items():
+                if size := int(number(record.get("BlockSize", ""))):
+                    nodes = node_names(record.get("Nodes"))
+                    block_of.setdefault(size, {}).update(dict.fromkeys(nodes, name))
+    return BlockTopology(block_of, version >= SEGMENTS_SINCE)
 
 
 def number(text: str) -> float:

@@ -23,6 +23,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records, in_order
 from slurm_plugin.client.job_json import HOLDS, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
@@ -151,6 +152,10 @@ class PyslurmSlurm:
     def limits(self) -> AccountingLimits:
         """The limits, by commands."""
         return self._commands.limits()
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks, by commands."""
+        return self._commands.blocks(partitions)
 
     def priority_factors(self) -> PriorityFactors:
         """The factors, by commands."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dally.errors import DallyError
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 
 
 class SlurmUnavailableError(DallyError):
@@ -86,6 +87,7 @@ class SlurmJob:
         reservation: Reservation it asks for; empty if none.
         exclusive: It shares its nodes with nobody.
         switches: Most leaf switches it accepts (`--switches`); 0 if not asked for.
+        segment: Nodes of each of its segments (`--segment`); 0 if not asked for, or not shown (before 25.05).
         heterogeneous: It is a part of a heterogeneous job.
         dependency: What it still depends on; empty if nothing.
         begin_s: It may not start before, seconds since 1970; 0 for at once.
@@ -136,6 +138,7 @@ class SlurmJob:
     reservation: str = ""
     exclusive: bool = False
     switches: int = 0
+    segment: int = 0
     heterogeneous: bool = False
     dependency: str = ""
     begin_s: float = 0.0
@@ -464,6 +467,9 @@ class Slurm(Protocol):
 
     def priority_factors(self) -> PriorityFactors:
         """What the priorities of jobs are made of; no weights where Slurm's have no factors."""
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks of topology/block in these partitions."""
 
     def licenses(self) -> Mapping[str, int]:
         """How many of each licence are free, by name."""

@@ -41,7 +41,7 @@ TAUGHT_DAYS = 30
 MOST_TAUGHT = 20_000
 """And from so many of them, the last ones: that takes some seconds."""
 
-LIMITS_S = 300.0
+RULES_S = 300.0
 """Limits of QOS and associations are read anew so often: sacctmgr takes a third of a second."""
 
 _MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -130,7 +130,7 @@ class Controller:
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
-        self._limits_due_s, self._limits_unread = -inf, ""
+        self._rules_due_s, self._unread = -inf, dict[str, str]()
         now = self._clock()
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
@@ -249,7 +249,7 @@ class Controller:
         began_s = time.perf_counter()
         now = self._clock()
         self._at("cycle")
-        self._read_limits(now)
+        self._read_rules(now)
         self.reconciler.know_partitions(self._slurm.partitions())
         self._priorities.refresh(now)
         self._observe(now)
@@ -272,18 +272,24 @@ class Controller:
         due_s = next_due_s(self.reconciler.managed_jobs.values(), now, self._config.restart_gap_s)
         return min(wakeup_s, due_s)
 
-    def _read_limits(self, now: float) -> None:
-        """Read the limits of QOS and associations now and then; those read last hold if slurmdbd is away."""
-        if now >= self._limits_due_s:
-            self._limits_due_s = now + LIMITS_S
-            unread = ""
-            try:
-                self.reconciler.conditions.limits = self._slurm.limits()
-            except SlurmUnavailableError as error:
-                unread = str(error)
-            if unread and unread != self._limits_unread:
-                self._journal.write(now, "limits_unread", reason=unread)
-            self._limits_unread = unread
+    def _read_rules(self, now: float) -> None:
+        """Read limits and blocks now and then; those read last hold while they cannot be read."""
+        if now < self._rules_due_s:
+            return
+        self._rules_due_s = now + RULES_S
+        conditions, unread = self.reconciler.conditions, dict[str, str]()
+        try:
+            conditions.limits = self._slurm.limits()
+        except SlurmUnavailableError as error:
+            unread["limits_unread"] = str(error)
+        try:
+            conditions.blocks = self._slurm.blocks(self._config.partitions)
+        except SlurmUnavailableError as error:
+            unread["blocks_unread"] = str(error)
+        for event, reason in unread.items():
+            if self._unread.get(event) != reason:
+                self._journal.write(now, event, reason=reason)
+        self._unread = unread
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()

@@ -48,6 +48,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
     """
     fixed = {
         "--switches": job.switches,
+        "--segment": job.segment > 1,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
     }
@@ -56,6 +57,8 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
     gpus, each, gpu_type = _gpus(job)
     if job.exclusive:
         gpus, each = _whole_nodes(job, each or ceil(gpus / job.min_nodes), nodes)
+    if job.segment and each is None:
+        raise UnfitError("--segment with GPUs that its nodes may share unevenly fixes the placement")
     plain = Job(
         job_id=job.job_id,
         submit_s=job.submit_s,

@@ -101,6 +101,8 @@ class PlanChecker:
             forbidden = [] if managed.job.machines is None else sorted(takes.keys() - managed.job.machines)
             if forbidden:
                 declined[each.job_id] = f"the policy chose {forbidden[0]}, which the job may not use"
+            elif far := self._refused_by_blocks(each):
+                declined[each.job_id] = far
             elif lacking:
                 full[each.job_id] = lacking
             elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), each.allocation):
@@ -114,6 +116,12 @@ class PlanChecker:
         later_half = list(short)[len(short) // 2 :]  # the others may get more GPUs without them
         declined |= {job_id: short[job_id] for job_id in later_half}
         return replace(plan, decisions=tuple(decisions)), declined, full
+
+    def _refused_by_blocks(self, start: Start) -> str:
+        """Why Slurm would not start a job so far apart under topology/block; empty if it does."""
+        if self._reconciler.seen(start.job_id).segment:
+            return ""
+        return self._reconciler.conditions.blocks.refusal(self._state.topology.named(start.allocation))
 
     def _room_left(self, plan: Plan) -> dict[str, NodeResources]:
         """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""

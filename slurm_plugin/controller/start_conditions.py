@@ -7,6 +7,7 @@ from math import inf
 from dally.errors import CapacityError
 from dally.jobs.job import Job
 from dally.state import ClusterState
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     AccountingLimits,
@@ -44,6 +45,7 @@ class StartConditions:
         limits: Limits of QOS and associations.
         partitions: The partitions by name.
         licenses: Free licences by name.
+        blocks: The blocks of topology/block.
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
     """
@@ -53,6 +55,7 @@ class StartConditions:
         self.limits = AccountingLimits()
         self.partitions: Mapping[str, Partition] = {}
         self.licenses: Mapping[str, int] = {}
+        self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
         self._jobs: Mapping[str, SlurmJob] = {}

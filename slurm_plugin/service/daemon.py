@@ -15,6 +15,7 @@ from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from slurm_plugin.client.backends import open_slurm
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     AccountingLimits,
     Order,
@@ -105,6 +106,10 @@ class WatchedSlurm:
     def limits(self) -> AccountingLimits:
         """The limits of QOS and associations."""
         return self.slurm.limits()
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """The blocks of topology/block."""
+        return self.slurm.blocks(partitions)
 
     def priority_factors(self) -> PriorityFactors:
         """What the priorities of jobs are made of."""
@@ -234,6 +239,7 @@ class Daemon:
             }
             self._locks.hold(first_nodes, self._clock())
         wakeup_s = controller.cycle()
+        self.status.segments = controller.reconciler.conditions.blocks.wants_segments
         pause_s = min(config.poll_s, wakeup_s - self._clock())
         pause_s = max(pause_s, REST * controller.stats.observe_s, SHORTEST_PAUSE_S)
         latest = report(controller, config.policy, config.partitions)

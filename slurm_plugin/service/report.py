@@ -208,6 +208,7 @@ class PublishedStatus:
         problems: The last problems, oldest first.
         plans_by: What the policy plans by that jobs without a profile must report, in words.
         batching: What the policy plans for an elastic job's batch; see `dally.profiles.goodput.Batching`.
+        segments: Whether jobs are to be submitted with a segment; see `BlockTopology`.
     """
 
     mode: str
@@ -215,6 +216,7 @@ class PublishedStatus:
     problems: tuple[CycleProblem, ...] = ()
     plans_by: str = ""
     batching: str = "fixed"
+    segments: bool = False
 
     def publish(self, latest: Report, period_s: float) -> None:
         """A cycle went well; the next is due in some seconds."""

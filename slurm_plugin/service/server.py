@@ -76,9 +76,9 @@ class Pages:
     def _health(self) -> Page:
         reason, age_s = self._status.health()
         said = {"ok": not reason, "mode": self._status.mode, "age_s": age_s, "reason": reason}
-        policy = {"plans_by": self._status.plans_by, "batching": self._status.batching}
+        told = {name: getattr(self._status, name) for name in ("plans_by", "batching", "segments")}
         status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
-        return _page(said | policy, status, reason or None)
+        return _page(said | told, status, reason or None)
 
     def _jobs(self) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""

@@ -113,6 +113,7 @@ local function fixed_by(job)
   end
   if (job.features or ""):find("[%[%]*]") then return "features" end
   if number(job.req_switch) and job.req_switch > 0 then return "switches" end
+  if (number(job.segment_size) or 0) > 1 then return "segment" end -- one node fixes nothing
   if job.contiguous == 1 then return "contiguous" end
   if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
   local shared = number(job.shared) -- 0 is --exclusive, 1 --oversubscribe, what is more --exclusive=user and the like
@@ -157,6 +158,21 @@ local function is_wanted(settings, job, part_list)
     and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
 end
 
+local function counts_gpus(tres_list)
+  for tres in (tres_list or ""):gmatch("[^,]+") do
+    if is_gpu(tres) then return tonumber(tres:match("[:=](%d+)$")) or 1 end
+  end
+end
+
+-- Whether each node gives the job as many GPUs; as in slurm_plugin/submit/submission.py.
+local function has_even_shares(job)
+  if counts_gpus(job.tres_per_node) or counts_gpus(job.gres) then return true end
+  local by_task, nodes = counts_gpus(job.tres_per_task), number(job.min_nodes) or 1
+  if by_task and (number(job.ntasks_per_node) or 0) > 0 then return true end
+  local count = by_task and number(job.num_tasks) or counts_gpus(job.tres_per_job)
+  return count ~= nil and nodes > 1 and count % nodes == 0
+end
+
 local function encoded(value)
   return (value:gsub("[^%w_.-]", function(char) return string.format("%%%02X", char:byte()) end))
 end
@@ -172,6 +188,9 @@ local function hold(job, asked, words)
   job.admin_comment = MARK .. table.concat(said, "&")
   job.comment = asked.held == "1" and join(HELD, words) or words
   job.priority = 0
+  -- Without it, topology/block starts the job only in as few blocks as it needs; topology/tree ignores it.
+  -- Before Slurm 25.11, which takes no node list with a segment, there is no such field.
+  if job.segment_size == 0 and has_even_shares(job) then job.segment_size = 1 end
 end
 
 -- Mode "hint": waiting w seconds for one leaf switch saves at most (slowdown - 1) x run time.

@@ -25,6 +25,7 @@ from slurm_plugin.submit.submission import (
     Submission,
     build_request,
     fixed_reason,
+    has_even_shares,
     learn_folder,
     read_submission,
 )
@@ -131,9 +132,13 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
         plain = _with(submission, [f"--comment={PLAIN} {comment}".rstrip()])
         return SubmissionOutcome(plain, None, (f"warning: {reason}; {by_slurm}",))
+    segments = told.get("segments") is True and has_even_shares(submission.settings)
+    if "segment" in submission.settings and not segments:
+        return SubmissionOutcome(plain, None, (f"note: --segment fixes the placement; {by_slurm}",))
     may_be_stopped = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
     requeue = ["--requeue"] if may_be_stopped else []
-    added = ["--hold", *requeue, f"--comment={encode(request, comment)}"]
+    segment = ["--segment=1"] if segments else []  # or Slurm starts it in as few blocks as it needs only
+    added = ["--hold", *requeue, *segment, f"--comment={encode(request, comment)}"]
     variables = {FILE: request.progress} if request.progress else {}
     changes_size = request.min_gpus or request.max_gpus or request.companion_of
     if changes_size and isinstance(told.get("batching"), str):

@@ -110,7 +110,7 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
         partitions: Dally's partitions.
     """
     for name in _FIXES.split():
-        if name in settings:
+        if name in settings and (name, settings[name]) != ("segment", "1"):  # one node fixes nothing
             return f"--{name} fixes the placement"
     if settings.get("exclusive"):  # with a value it keeps out some others only
         return f"--exclusive={settings['exclusive']} fixes the placement"
@@ -129,6 +129,24 @@ def asks_for_gpus(settings: Mapping[str, str | None]) -> bool:
     tres = ",".join(settings.get(name) or "" for name in ("gres", "tres-per-task")).split(",")
     counts += [part for part in tres if _GPU_TRES.fullmatch(part)]
     return any(not _ZERO.fullmatch(count or "") for count in counts)
+
+
+def has_even_shares(settings: Mapping[str, str | None]) -> bool:
+    """Whether each node gives the job as many GPUs as any other, however many nodes that are.
+
+    Only such a job is started with a segment of one node: Slurm divides the GPUs by the segments.
+    job_submit.lua knows the same.
+    """
+    by_node = (settings.get("gres") or "").split(",")
+    if "gpus-per-node" in settings or any(map(_GPU_TRES.fullmatch, by_node)):
+        return True
+    by_task = "gpus-per-task" in settings or "tres-per-task" in settings
+    if by_task and "ntasks-per-node" in settings:
+        return True
+    counted = settings.get("ntasks") if by_task else (settings.get("gpus") or "").rpartition(":")[2]
+    nodes = settings.get("nodes") or ""
+    whole = [int(text) for text in (counted or "", nodes) if _WHOLE.fullmatch(text)]
+    return len(whole) == 2 and whole[1] > 1 and whole[0] % whole[1] == 0
 
 
 def build_request(submission: Submission, tag: str) -> Request:

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     AccountingLimits,
     Annotate,
@@ -72,6 +73,7 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
+        told_blocks: The blocks; it starts no job without a segment farther apart than they allow.
         factors: What priorities are made of; None: that cannot be read.
         rules: What partitions demand, by name; those not named demand nothing.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
@@ -98,6 +100,7 @@ class FakeSlurm:
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
+        self.told_blocks = BlockTopology()
         self.factors: PriorityFactors | None = PriorityFactors()
         self.rules: dict[str, Partition] = {}
         self.breaks_after: int | None = None
@@ -167,6 +170,11 @@ class FakeSlurm:
         if self.told_limits is None:
             raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
         return AccountingLimits(self.told_limits)
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        """What is told of blocks."""
+        self._answer()
+        return self.told_blocks
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """What accounting has."""
@@ -426,6 +434,8 @@ class FakeSlurm:
             return "ReqNodeNotAvail"
         if reason := self._limit(job):
             return reason
+        if not job.spec.segment and self.told_blocks.refusal(job.required_nodes):
+            return "BadConstraints"
         if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
             return "BadConstraints"
         names = job.required_nodes

@@ -58,6 +58,7 @@ class SubmitSpec:
         exclusive: It shares its nodes with nobody, and gets all their GPUs.
         constraint: Features that its nodes must have, joined by `&`; empty for any.
         excluded: Nodes that it must not use.
+        segment: Nodes of each of its segments; 0 if it has none.
         licenses: The one licence that it needs, by name; empty for none.
         tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
         tasks_per_node: Tasks on each node, if they are not counted altogether.
@@ -91,6 +92,7 @@ class SubmitSpec:
     exclusive: bool = False
     constraint: str = ""
     excluded: tuple[str, ...] = ()
+    segment: int = 0
     licenses: str = ""
     tasks: int = 0
     tasks_per_node: int = 1
@@ -198,6 +200,7 @@ class FakeJob:
             job_name=spec.job_name,
             qos=spec.qos,
             licenses=spec.licenses,
+            segment=spec.segment,
             memory_per_node_mb=spec.memory_mb,
             cpus_per_node=max(1, spec.cpus),
             exclusive=spec.exclusive,

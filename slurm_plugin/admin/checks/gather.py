@@ -72,6 +72,7 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
                 slurm.read("scontrol", "--oneliner", "show", "partitions"), "PartitionName"
             ),
             nodes=read_records(slurm.read("scontrol", "--oneliner", "show", "nodes"), "NodeName"),
+            blocks=slurm.blocks(site.config.partitions if site.config else ()),
             admin_level=_admin_level(slurm, site.user, settings),
         )
     except SlurmUnavailableError as error:

@@ -101,6 +101,18 @@ def own_topology(site: SiteFacts) -> Finding:
     return ok(told or "the partitions use the cluster's topology")
 
 
+def blocks(site: SiteFacts) -> Finding:
+    """Under topology/block jobs can start in any blocks, if this Slurm takes a segment with a node list."""
+    if not site.blocks.block_of:
+        return ok("no partition has topology/block")
+    if site.blocks.takes_segments:
+        return ok("topology/block: jobs get --segment=1, so that they can start in any blocks")
+    return warning(
+        "topology/block: this Slurm starts jobs only in as few blocks as they need; Dally decides no others",
+        "Slurm 25.11 or newer, which takes --segment=1 with a node list, or topology/tree",
+    )
+
+
 def _own_topologies(site: SiteFacts) -> dict[str, str]:
     """The topology that a partition names, by partition; those that name none are left out."""
     partitions = {name: site.partitions.get(name, {}) for name in site.required_config.partitions}

@@ -8,6 +8,7 @@ from pathlib import Path
 from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import Topology
 from dally.cluster.topology_build import Wiring
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.config import Config
 
 Row = Mapping[str, str]
@@ -87,6 +88,7 @@ class SiteFacts:
         settings: What `scontrol show config` tells, by key.
         partitions: All partitions, by name.
         nodes: All nodes, by name.
+        blocks: The blocks of topology/block in the configured partitions.
         skew_s: How far this machine's clock is ahead of slurmctld's, seconds; whole ones are known.
         booted_s: When slurmctld started, seconds since 1970.
         user: Name of the user who asks.
@@ -118,6 +120,7 @@ class SiteFacts:
     settings: Row = field(default_factory=dict)
     partitions: Mapping[str, Row] = field(default_factory=dict)
     nodes: Mapping[str, Row] = field(default_factory=dict)
+    blocks: BlockTopology = field(default_factory=BlockTopology)
     skew_s: float = 0.0
     booted_s: float = 0.0
     user: str = ""

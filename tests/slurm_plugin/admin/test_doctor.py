@@ -20,6 +20,7 @@ from slurm_plugin.admin.checks.gather import gather, own_file, parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import InstallTarget, install, plan_install
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.command_line import parse_version
 from slurm_plugin.client.node_text import read_records
 from slurm_plugin.config import Config
@@ -171,6 +172,7 @@ PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
 ]
 
 WARNINGS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
+    ("blocks", changed(blocks=BlockTopology({2: {"n1": "r1"}})), "only in as few blocks as they need"),
     ("clock", changed(skew_s=-30.0), "by 30 s"),
     ("slurm.conf", changed(conf_error="no slurm.conf"), "no slurm.conf"),
     (
@@ -234,6 +236,7 @@ NOTES: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("gres devices", gres(autodetect="nvml"), "detected"),
     ("gres devices", changed(gres_lines=None), "no gres.conf here"),
     ("topology plugin", yaml_of((25, 5)), "topology.yaml is what Slurm reads"),
+    ("blocks", changed(blocks=BlockTopology({2: {"n1": "r1"}}, True)), "jobs get --segment=1"),
     ("partition topology", changed(partitions={"gpu": {"Topology": "fabric2"}}), "topology fabric2"),
     ("memory", settings(JobDefaults="(null)", DefMemPerCPU="2000"), "has a default"),
     ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),

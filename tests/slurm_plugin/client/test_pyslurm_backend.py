@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
@@ -95,6 +96,10 @@ class Cluster:
     def priority_factors(self) -> PriorityFactors:
         self._answer()
         return PriorityFactors()
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        self._answer()
+        return BlockTopology()
 
     def licenses(self) -> dict[str, int]:
         self._answer()

@@ -44,6 +44,8 @@ def test_gpus_in_all_and_on_each_machine(
         ({"tres_per_node": "gres:gpu:a:1,gres:gpu:b:1"}, "several kinds"),
         ({"tres_per_node": "gres:gpu:8", "exclusive": True}, "--exclusive needs 1 nodes"),
         ({"tres_per_node": "gres:gpu:8", "switches": 1}, "--switches"),
+        ({"tres_per_node": "gres:gpu:8", "segment": 2}, "--segment"),
+        ({"tres_per_job": "gres:gpu:8", "segment": 1}, "--segment"),
         ({"tres_per_node": "gres:gpu:8", "heterogeneous": True}, "heterogeneous"),
         ({"tres_per_socket": "gres:gpu:1"}, "--gpus-per-socket"),
         ({"tres_per_task": "gres:gpu:1", "tasks": 7, "tasks_per_node": 4}, "do not come out even"),

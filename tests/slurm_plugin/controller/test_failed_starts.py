@@ -8,6 +8,7 @@ import pytest
 
 from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
@@ -264,3 +265,20 @@ def test_a_controller_that_starts_anew_still_knows_who_was_refused(tmp_path: Pat
     site.restart()
     site.live(1000)
     assert sum(stops(site).values()) == 1
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_no_policy_sends_a_job_without_a_segment_into_more_blocks_than_it_needs(
+    tmp_path: Path, policy: str
+) -> None:
+    site = Site(tmp_path, FOUR, policy)
+    names = [machine.name for machine in FOUR.machines]
+    site.slurm.told_blocks = BlockTopology({2: dict(zip(names, "aabb", strict=True))})
+    first = [site.submit(gpus_per_node=3, run_time_s=600.0, segment=1) for _ in range(4)]
+    far = site.submit(nodes=2, gpus_per_node=4, run_time_s=100.0, segment=1)
+    near = site.submit(gpus=8, run_time_s=100.0)
+    site.live(300)
+    assert {site.states()[job] for job in first} == {"RUNNING"}
+    site.run_to(3000)
+    assert [refusals(site, job) for job in (far, near)] == [[], []]
+    assert {site.states().get(job, "COMPLETED") for job in (*first, far, near)} == {"COMPLETED"}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dally.errors import InputError
 from dally.jobs.job import Job
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
@@ -119,6 +120,9 @@ class Crowded:
 
     def limits(self) -> AccountingLimits:
         return self.slurm.limits()
+
+    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
+        return self.slurm.blocks(partitions)
 
     def priority_factors(self) -> PriorityFactors:
         return self.slurm.priority_factors()

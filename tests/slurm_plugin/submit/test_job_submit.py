@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.client.block_topology import SEGMENTS_SINCE
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, decode, decode_job
@@ -173,6 +174,36 @@ def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) 
 )
 def test_however_it_asks_for_gpus_a_job_is_held(site: Site, options: list[str]) -> None:
     assert site.reason(site.submit(*options)) == "JobHeldUser"
+
+
+@pytest.mark.parametrize(
+    ("options", "segment"),
+    [
+        (["--gres=gpu:h100:2"], "1"),
+        (["--gpus-per-task=1", "--ntasks=4", "--ntasks-per-node=2"], "1"),
+        (["--gpus=4", "--nodes=2"], "1"),
+        (["--gpus-per-task=1", "--ntasks=4", "--nodes=2"], "1"),
+        (["--gpus=4"], None),
+        (["--gpus=4", "--nodes=3"], None),
+        (["--gpus-per-task=1", "--ntasks=4"], None),
+    ],
+)
+def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
+    site: Site, options: list[str], segment: str | None
+) -> None:
+    if site.local_slurm.version() < SEGMENTS_SINCE:
+        segment = None
+    facts = site.facts(site.submit(*options))
+    assert (facts["Reason"], facts.get("SegmentSize")) == ("JobHeldUser", segment)
+
+
+def test_a_job_with_a_segment_of_several_nodes_is_slurms(site: Site) -> None:
+    if site.local_slurm.version() < SEGMENTS_SINCE:
+        pytest.skip("job_submit.lua sees no segment before Slurm 25.11")
+    options = ("--nodes=4", "--gpus-per-node=1")
+    facts = site.facts(site.submit(*options, "--segment=2"))
+    assert ("AdminComment" in facts, facts["SegmentSize"]) == (False, "2")
+    assert site.reason(site.submit(*options, "--segment=1")) == "JobHeldUser"
 
 
 def test_interactive_and_heterogeneous_jobs_are_left_alone(site: Site) -> None:

@@ -238,6 +238,38 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
     assert "DALLY_BATCHING" not in site.told
 
 
+@pytest.mark.parametrize(
+    ("told", "options", "segment"),
+    [
+        ("true", ["--gres=gpu:4"], ["--segment=1"]),
+        ("true", ["--gres=gpu:4", "--segment=1"], ["--segment=1"]),
+        ("true", ["--gpus=8"], []),
+        ("false", ["--gres=gpu:4"], []),
+        ("1", ["--gres=gpu:4"], []),
+    ],
+)
+def test_a_job_gets_a_segment_where_it_could_not_start_without(
+    site: Site, told: str, options: list[str], segment: list[str]
+) -> None:
+    with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
+        site.configure(f'url = "{url}"')
+        site.submit(*options, "job.sh")
+    own = site.argv[len(options) :]
+    assert own[0] == "--hold"
+    assert [word for word in own if word.startswith("--segment")] == segment
+
+
+@pytest.mark.parametrize("told", ["true", "false"])
+def test_a_segment_that_dally_cannot_keep_is_slurms(site: Site, told: str) -> None:
+    asked = "--gpus=8" if told == "true" else "--gres=gpu:4"
+    with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
+        site.configure(f'url = "{url}"')
+        done = site.submit(asked, "--segment=1", "job.sh")
+    assert site.argv == [asked, "--segment=1", "job.sh"]
+    said = "dally-sbatch: note: --segment fixes the placement; Slurm schedules this job"
+    assert done.stderr.splitlines()[0] == said
+
+
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"plans_by": 3, "batching": 7}'])
 def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: Site, body: bytes) -> None:
     with answering(200, body, "/health") as url:

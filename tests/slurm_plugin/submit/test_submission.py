@@ -10,6 +10,7 @@ from slurm_plugin.submit.submission import (
     Submission,
     build_request,
     fixed_reason,
+    has_even_shares,
     marked_words,
     read_submission,
 )
@@ -145,11 +146,36 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("-G1 --contiguous", "--contiguous fixes the placement"),
         ("-G1 --spread-job", "--spread-job fixes the placement"),
         ("-G1 --segment=4", "--segment fixes the placement"),
+        ("-G1 --segment=1", ""),
         ("-G1 -M other", "--clusters fixes the placement"),
     ],
 )
 def test_a_job_that_dally_cannot_place_is_told_from_one_that_it_can(line: str, reason: str) -> None:
     assert fixed_reason(read(f"{line} job.sh").settings, ("main", "gpu")) == reason
+
+
+@pytest.mark.parametrize(
+    ("line", "even"),
+    [
+        ("--gres=gpu:2", True),
+        ("--gres=shard:3,gpu:h100:2", True),
+        ("--gres=shard:3 --gpus=4", False),
+        ("--gpus-per-node=h100:2", True),
+        ("--gpus=8", False),
+        ("--gpus=8 -N1", False),
+        ("--gpus=h100:8 -N4", True),
+        ("--gpus=8 -N3", False),
+        ("--gpus=8 -N2-4", False),
+        ("-n8 --gpus-per-task=1", False),
+        ("-n8 -N2 --gpus-per-task=2", True),
+        ("-n7 -N2 --gpus-per-task=2", False),
+        ("--ntasks-per-node=4 --gpus-per-task=1", True),
+        ("--ntasks-per-node=4 --gpus=8", False),
+        ("--gpus-per-socket=2", False),
+    ],
+)
+def test_even_shares_are_told_from_those_that_nodes_may_divide_as_they_like(line: str, even: bool) -> None:
+    assert has_even_shares(read(f"{line} job.sh").settings) is even
 
 
 def test_script_and_environment_fix_the_placement_too() -> None:

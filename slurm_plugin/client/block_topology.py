@@ -1,0 +1,44 @@
+"""The blocks of topology/block, and on which nodes Slurm starts a job there."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+BLOCKS_SINCE = (23, 11)
+"""From this version on there is topology/block."""
+
+SEGMENTS_SINCE = (25, 11)
+"""From this version on Slurm takes a node list and a segment together (its CHANGELOG/slurm-25.11.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTopology:
+    """The blocks of some partitions; none under another topology.
+
+    Without a segment Slurm starts a job in no more blocks, of each size, than a perfect packing needs. With
+    `--segment=1` it starts on any nodes, if each of them gives as many GPUs.
+
+    Attributes:
+        block_of: The block of each node, by size: that of the blocks themselves, then those of the larger
+            ones that Slurm makes of neighbours (`BlockSizes`).
+        takes_segments: This Slurm starts a job with a segment on a node list.
+    """
+
+    block_of: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    takes_segments: bool = False
+
+    @property
+    def wants_segments(self) -> bool:
+        """Whether jobs are to be submitted with a segment, so that they can start farther apart."""
+        return self.takes_segments and bool(self.block_of)
+
+    def refusal(self, nodes: Collection[str]) -> str:
+        """Why Slurm does not start a job without a segment on just these nodes; empty if it does."""
+        for size, block_of in self.block_of.items():
+            blocks = {block_of[node] for node in nodes if node in block_of}
+            most = -(-len(nodes) // size)
+            if len(blocks) > most:
+                return (
+                    f"it has no segment, so Slurm starts its {len(nodes)} nodes in {most} "
+                    f"block{'s' * (most > 1)} of {size}, not in {len(blocks)}"
+                )
+        return ""

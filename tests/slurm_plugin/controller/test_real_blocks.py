@@ -1,0 +1,129 @@
+"""Starts under topology/block on real Slurm: as far apart as was decided, and no start that it refuses."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from slurm_plugin.client.block_topology import SEGMENTS_SINCE
+from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.slurm import ReleaseOnNodes
+from slurm_plugin.controller.journal import read_events
+from slurm_plugin.controller.managed_job import IneligiblePhase
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, TopologyPlugin
+from slurm_plugin.submit.hints import site_lua
+from tests.patience import LONGEST_S
+from tests.slurm_plugin.answering import answering
+from tests.slurm_plugin.controller.test_real_controller import LUA, RealSite, sleeping
+
+STARTS = 200
+"""Random placements of each kind that are tried."""
+
+
+@pytest.fixture
+def blocks(cluster_folder: Path) -> Iterator[Callable[..., LocalSlurm]]:
+    """Brings up a cluster under topology/block, where Slurm takes a segment with a node list."""
+    started = []
+
+    def bring_up(**spec: object) -> LocalSlurm:
+        lua = {"job_submit.lua": LUA.read_text(), "dally_site.lua": site_lua(["gpu"], [])}
+        made = LocalClusterSpec(cluster_folder, topology=TopologyPlugin.BLOCK, lua_files=lua, **spec)  # type: ignore[arg-type]
+        local_slurm = LocalSlurm(made)
+        try:
+            local_slurm.start()
+        except InputError as error:  # this Slurm does not have the plugin
+            pytest.skip(str(error))
+        started.append(local_slurm)
+        if local_slurm.version() < SEGMENTS_SINCE:
+            pytest.skip("this Slurm takes no segment with a node list; 25.11 and newer do")
+        return local_slurm
+
+    yield bring_up
+    for local_slurm in started:
+        local_slurm.stop()
+
+
+def test_with_a_segment_jobs_start_on_any_nodes_and_without_where_it_is_said(
+    blocks: Callable[..., LocalSlurm], record_property: Callable[[str, object], None]
+) -> None:
+    local_slurm = blocks(nodes=32, racks=16, gpus=1)
+    slurm, draw = CommandLine(local_slurm.environment), random.Random(5)
+    known = slurm.blocks(("gpu",))
+    assert {size: len(set(of.values())) for size, of in known.block_of.items()} == {2: 16}
+    far: dict[str, tuple[str, ...]] = {}
+    plain: dict[str, tuple[str, ...]] = {}
+    for found, options in ((far, ("--segment=1",)), (plain, ())):
+        for _ in range(STARTS):
+            first = draw.randrange(0, 28)  # nodes near each other, or few starts would be near enough
+            window = range(first, min(32, first + draw.choice((2, 4, 6, 32))))
+            nodes = [f"n{1 + node}" for node in draw.sample(window, draw.randint(1, min(6, len(window))))]
+            asked = (*options, f"-N{len(nodes)}", "--gpus-per-node=1", "-o", "/dev/null", "--wrap=true")
+            job = local_slurm.run("sbatch", "--parsable", "--hold", "--mem=1", *asked).strip()
+            found[job] = tuple(sorted(nodes, key=lambda name: int(name[1:])))
+    orders = [ReleaseOnNodes(job, nodes) for job, nodes in (far | plain).items()]
+    assert set(slurm.run(orders)) == {None}
+    starts = {job for job, nodes in plain.items() if not known.refusal(nodes)}
+    assert 20 < len(starts) < STARTS - 20, "both kinds are tried"
+    ran: set[str] = set()
+    refused: set[str] = set()
+
+    def all_ran() -> bool:
+        shown = local_slurm.run("squeue", "-h", "--states=all", "-o", "%A %T %r").splitlines()
+        ran.update(line.split()[0] for line in shown if " PENDING " not in line)
+        refused.update(line.split()[0] for line in shown if line.endswith(" PENDING BadConstraints"))
+        # Slurm shows other reasons in between, so not each of those that it refuses is seen so.
+        return ran >= far.keys() | starts and len(refused) >= 20
+
+    local_slurm.wait_for(all_ran, "all to run that should", 4 * LONGEST_S)
+    assert ran == far.keys() | starts
+    assert refused <= plain.keys() - starts
+    several = sum(bool(known.refusal(nodes)) for nodes in far.values())
+    record_property("starts", f"{len(far)} of {len(far)}, {several} of them refused without a segment")
+
+
+def test_what_is_decided_starts_wherever_it_lies(
+    blocks: Callable[..., LocalSlurm], users: tuple[str, ...]
+) -> None:
+    local_slurm = blocks()
+    site = RealSite(local_slurm, "dally:timers=no-wait,lease_s=5")
+    site.controller.cycle()
+    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
+    others = [
+        local_slurm.run(
+            "sbatch", "--parsable", f"-wn{n}", "--gres=gpu:8", "-o/dev/null", "--wrap=sleep 600"
+        ).strip()
+        for n in (1, 3, 5, 7)
+    ]
+    local_slurm.wait_for(lambda: all(site.state(job) == "RUNNING" for job in others), "others to run")
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        wrapped = sleeping(site, 600, "-N2", "--gres=gpu:8")
+        open_shares = sleeping(site, 600, "--gpus=16")
+    plain = local_slurm.run(
+        "sbatch", "--parsable", "-N2", "--gpus-per-node=8", "-o/dev/null", "--wrap=sleep 600", user=users[0]
+    ).strip()
+    segments = local_slurm.run(
+        "sbatch", "--parsable", "-N4", "--segment=2", "--gpus-per-node=8", "-o/dev/null", "--wrap=sleep 600",
+        user=users[0],
+    ).strip()  # fmt: skip
+    site.until(lambda: site.state(wrapped) == site.state(plain) == "RUNNING", "for the far ones to run")
+    assert sorted([site.nodes(wrapped), site.nodes(plain)]) == ["n[2,4]", "n[6,8]"]
+    assert segments not in site.managed_jobs
+    local_slurm.run("scancel", wrapped, plain)
+    waits = "it has no segment, so Slurm starts its 2 nodes in 1 block of 2, not in 2"
+    site.until(lambda: site.managed_jobs[open_shares].reason == waits, "for it to be left out")
+    assert isinstance(site.managed_jobs[open_shares].phase, IneligiblePhase)
+    local_slurm.run("scancel", others[0])
+    site.until(lambda: site.state(open_shares) == "RUNNING", "for it to run in one block")
+    assert site.nodes(open_shares) == "n[1-2]"
+    local_slurm.run("scancel", *others[1:])
+    site.until(lambda: site.state(segments) == "RUNNING", "for Slurm to start the segments")
+    events = read_events(Path(site.config.state_dir))
+    assert [each for each in events if each["event"] in ("start_failed", "order_refused")] == []
+    site.decide_again()
+    site.journal.close()

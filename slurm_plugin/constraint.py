@@ -7,8 +7,25 @@ from functools import lru_cache
 from dally.errors import InputError
 
 _WORD = re.compile(r"[()&|,]|[^\s()&|,]+")
-RELATED = re.compile(r"[\[\]*]")
-"""`[rack1|rack2]` and `ib*2`, by which the nodes of a job depend on each other."""
+_ONE_FOR_ALL = re.compile(r"([^\[\]*]*)\[([^\[\]*&(),]+)\]([^\[\]*]*)")
+"""`[rack1|rack2]`: all nodes have the one feature, or all the other; at most once."""
+
+_RELATED = re.compile(r"[\[\]*]")
+"""`ib*2` and the like, by which the nodes of a job depend on each other."""
+
+
+def alternatives(constraint: str) -> tuple[str, ...]:
+    """What all nodes of a job must meet, one of these; of `ib&[rack1|rack2]` it is `ib&rack1` and `ib&rack2`.
+
+    Raises:
+        InputError: It relates the nodes of a job to each other otherwise.
+    """
+    if found := _ONE_FOR_ALL.fullmatch(constraint):
+        before, features, after = found.groups()
+        return tuple(f"{before}{feature}{after}" for feature in features.split("|"))
+    if _RELATED.search(constraint):
+        raise InputError(f"--constraint={constraint} relates the nodes of a job to each other")
+    return (constraint,)
 
 
 class _NonsenseError(Exception):
@@ -19,14 +36,16 @@ class _NonsenseError(Exception):
 def satisfies(constraint: str, features: frozenset[str]) -> bool:
     """Whether a node with these features meets a constraint, like `a100&(ib|roce)`.
 
-    As in Slurm, `,` means `&`, and without parentheses operators are taken from left to right.
+    As in Slurm, `,` means `&`, and without parentheses operators are taken from left to right. Of
+    `[rack1|rack2]` one will do.
 
     Raises:
         InputError: It relates the nodes of a job to each other, or makes no sense.
     """
-    if RELATED.search(constraint):
-        raise InputError(f"--constraint={constraint} relates the nodes of a job to each other")
-    words = deque(_WORD.findall(constraint))
+    each = alternatives(constraint)
+    if len(each) > 1:
+        return any(satisfies(one, features) for one in each)
+    words = deque(_WORD.findall(each[0]))
     try:
         met = _operators(words, features)
         if words:

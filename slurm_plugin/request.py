@@ -20,10 +20,14 @@ KILL, STOP and the like are left out: with them Dally would order something else
 job_submit.lua has the same list.
 """
 
+SWITCH_WAIT_S = 300
+"""How long a job insists on its `--switches` without a time; Slurm's default, and the longest, too."""
+
 _MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
 _FILE = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
+_NODES = re.compile(r"[\w.,\[\]-]{1,1024}", re.ASCII)
 _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 _MOST_GPUS = 1_000_000
 _MOST_COPIES = 1_000
@@ -44,6 +48,9 @@ class Request:
         tag: Drawn at submission; with the number and the time it tells jobs apart that got the same number.
         held: Its user holds it; Dally leaves it alone until he releases it.
         progress: File in which it reports how far it is, %j for its number (`dally.progress`); empty: none.
+        nodes: The nodes that it must have, as its `--nodelist` says; empty: any.
+        switches: Most leaf switches that it accepts, by its `--switches`; 0: any number.
+        switch_wait_s: How long it insists on that, whole seconds.
         companion_of: Number of the elastic job of the same user that its ranks join; empty: none.
 
     Raises:
@@ -60,6 +67,9 @@ class Request:
     held: bool = False
     progress: str = ""
     companion_of: str = ""
+    nodes: str = ""
+    switches: int = 0
+    switch_wait_s: int = SWITCH_WAIT_S
 
     def __post_init__(self) -> None:
         _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
@@ -67,6 +77,7 @@ class Request:
         _check("tag", self.tag, _TAG, "hexadecimal digits")
         _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
         _check("companion-of", self.companion_of, _NUMBER, "the number of a job")
+        _check("nodelist", self.nodes, _NODES, "names of nodes (at most 1024 bytes)")
         if self.companion_of and not self.signal:
             raise InputError("a companion needs a checkpoint signal, on which it leaves its job")
         if not 0 <= self.grace_s <= _LONGEST_GRACE_S:
@@ -135,5 +146,5 @@ def decode_job(comment: str, admin_comment: str) -> Request | None:
 
 
 _DEFAULTS: dict[str, object] = {field.name: field.default for field in fields(Request)}
-_WHOLE = {"grace_s", "min_gpus", "max_gpus", "max_copies"}
+_WHOLE = {"grace_s", "min_gpus", "max_gpus", "max_copies", "switches", "switch_wait_s"}
 _YES_OR_NO = {"held"}

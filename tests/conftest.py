@@ -44,6 +44,7 @@ SLOW = {
     "simulator/test_rebuilt.py",
     "simulator/test_scale.py",
     "slurm_plugin/controller/test_crashes.py",
+    "slurm_plugin/controller/test_oldest_first.py",
     "slurm_plugin/controller/test_recording.py",
     "slurm_plugin/controller/test_walks.py",
     "slurm_plugin/service/test_server.py",

@@ -227,7 +227,7 @@ class PyslurmSlurm:
             order.name,
             nodes=",".join(order.nodes),
             users=[order.user],
-            start_time=int(self._clock()),
+            start_time=int(self._clock() if order.start_s is None else order.start_s),
             duration=order.minutes,
             flags=flags.IGNORE_RUNNING_JOBS | flags.OVERLAP | flags.FLEX | flags.NO_JOB_HOLD_AFTER_END,
         )
@@ -267,6 +267,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
         and isinstance(order, ReleaseOnNodes)
         and order.tasks is None
         and order.limit_min is None
+        and not order.any_switches
         and shown_reason(job.state_reason or "None")[1]
         and job.num_nodes == job.max_nodes == len(order.nodes)
         and (order.reservation is not None or job.reservation is None)

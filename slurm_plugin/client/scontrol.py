@@ -65,9 +65,9 @@ def check(order: Order) -> None:
         _check(_USER, order.user, "user name")
     if isinstance(order, LockPartition):
         _check(_NAME, order.node, "node name")
-    if isinstance(order, ReleaseOnNodes | Reserve):
-        if not order.nodes:
-            raise InputError("the node list is empty, must name at least one node")
+    if isinstance(order, ReleaseOnNodes | Reserve) and not order.nodes:
+        raise InputError("the node list is empty, must name at least one node")
+    if isinstance(order, ReleaseOnNodes | Reserve | ReleaseToSlurm):
         for node in order.nodes:
             _check(_NAME, node, "node name")
     if isinstance(order, ReleaseOnNodes) and order.reservation is not None:
@@ -118,18 +118,24 @@ def steps(order: ReleaseOnNodes | Rehold | ReleaseToSlurm | Requeue | Reservatio
     match order:
         case ReleaseOnNodes(job_id, nodes, reservation):
             where = f"NodeList={fold(nodes)} {_size(len(nodes), order)} ReservationName={reservation or ''}"
-            return (_update(job_id, where + _limit(order)), f"release {job_id}")
+            switches = " Switches=0" if order.any_switches else ""
+            return (_update(job_id, where + _limit(order) + switches), f"release {job_id}")
         case Rehold(job_id):
             return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
         case ReleaseToSlurm(job_id, min_nodes):
-            where = f"NodeList= {_size(min_nodes, order)} ReservationName="
+            where = f"NodeList={fold(order.nodes)} {_size(min_nodes, order)} ReservationName="
+            if order.switches:
+                where += f" Switches={order.switches}@00:00:{order.switch_wait_s}"
             return (_update(job_id, where + _limit(order), _HANDED_BACK_START), f"release {job_id}")
         case Requeue(job_id, ended):
             return (f"requeuehold {'' if ended else 'Incomplete '}{job_id}",)
-        case Reserve(name, nodes, user, minutes):
+        case Reserve(name, nodes, user, minutes, start_s):
             who = f"ReservationName={name} Nodes={fold(nodes)} Users={user}"
-            return (f"create reservation {who} StartTime=now Duration={minutes} Flags={_FENCE_FLAGS}",)
-        case Unreserve(name):
+            when = f"StartTime={'now' if start_s is None else f'uts{start_s:.0f}'} Duration={minutes}"
+            return (f"create reservation {who} {when} Flags={_FENCE_FLAGS}",)
+        case Unreserve(name, unused):
+            if unused:
+                return (f"delete ReservationName={name}",)
             return (f"update ReservationName={name} EndTime=now",)
         case LockPartition(name, node, user, start_s, renewed):
             when = f"StartTime=uts{start_s:.0f} Duration=1"

@@ -324,7 +324,8 @@ class ReleaseOnNodes:
     `tasks`, of a job whose size is open, is how many tasks it gets there, with the GPUs that it asked for by
     node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
     with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
-    asked for. `limit_min` is its time limit from now on, minutes; None leaves it as it is.
+    asked for. `limit_min` is its time limit from now on, minutes; None leaves it as it is. With
+    `any_switches` its `--switches` no longer counts: Dally has seen to it.
     """
 
     job_id: str
@@ -334,6 +335,7 @@ class ReleaseOnNodes:
     exact: bool = False
     cpus_per_task: int = 1
     limit_min: int | None = None
+    any_switches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +384,8 @@ class ReleaseToSlurm:
     """Release a held job without nodes: from here on Slurm schedules it.
 
     `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
-    `cpus_per_task` and `limit_min` are as for `ReleaseOnNodes`.
+    `cpus_per_task` and `limit_min` are as for `ReleaseOnNodes`. `nodes` are those that it must have, by its
+    own `--nodelist`; `switches` is its own number of leaf switches, for `switch_wait_s` seconds.
     """
 
     job_id: str
@@ -391,26 +394,32 @@ class ReleaseToSlurm:
     exact: bool = False
     cpus_per_task: int = 1
     limit_min: int | None = None
+    nodes: tuple[str, ...] = ()
+    switches: int = 0
+    switch_wait_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """Keep nodes for one user's jobs for some minutes, whatever runs there; jobs in the fence may outlast it.
 
-    Jobs of other fences may start on the same nodes, so only jobs that are in no fence are kept out.
+    Jobs of other fences may start on the same nodes, so only jobs that are in no fence are kept out. With
+    `start_s`, seconds since 1970, it begins then, and until then jobs may start that end before.
     """
 
     name: str
     nodes: tuple[str, ...]
     user: str
     minutes: int = 1
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """Open a fence before its time is over; the jobs in it run on."""
+    """Open a fence before its time is over; jobs in it run on. One that is `unused` may be yet to begin."""
 
     name: str
+    unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

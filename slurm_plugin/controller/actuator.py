@@ -36,7 +36,7 @@ from slurm_plugin.controller.pending_starts import PendingStart
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 from slurm_plugin.controller.transitions import Log
-from slurm_plugin.controller.unavailable_gpus import reservation_name, reserved_for
+from slurm_plugin.controller.unavailable_gpus import is_claim, reservation_name, reserved_for
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
 _PURPOSES = {Preempt: StopPurpose.PREEMPT, Migrate: StopPurpose.MIGRATE, Resize: StopPurpose.RESIZE}
@@ -227,7 +227,8 @@ class Actuator:
         Slurm's own queue, also by backfill, and the start would wait for that job's end.
         """
         shared, others_wait = self._shared_nodes(nodes), self._reconciler.conditions.others_wait()
-        reserved = set(map(reserved_for, self._reconciler.conditions.reservations))
+        reservations = self._reconciler.conditions.reservations
+        reserved = {reserved_for(each) for each in reservations if not is_claim(each)}
         orders = []
         for decision, until_s in self._reconciler.pending_starts.early(now):
             on_nodes = tuple(self._state.topology.named(decision.allocation))
@@ -236,6 +237,11 @@ class Actuator:
                 minutes = 1 + ceil((until_s - now) / 60)
                 name = reservation_name(decision.job_id, now, early=True)
                 orders.append(Reserve(name, on_nodes, user, minutes))
+        self._order("reserve", orders, now)
+
+    def keep_for_oldest(self, now: float) -> None:
+        """Reserve the nodes on which our oldest waiting job can start earliest, if Slurm's jobs want them."""
+        orders = self._reconciler.conditions.oldest_first.reservation_orders(now)
         self._order("reserve", orders, now)
 
     def _shared_nodes(self, nodes: Iterable[SlurmNode]) -> set[str]:
@@ -273,8 +279,13 @@ class Actuator:
     def _release_on_nodes(
         self, starting: Sequence[ManagedJob], nodes: Iterable[SlurmNode], now: float
     ) -> bool:
-        """Order the starts, each inside a reservation where jobs of other partitions might take its GPUs."""
+        """Order the starts, each inside a reservation where others might take its GPUs, or stand before it.
+
+        Slurm leaves a job without one behind its own that wait, whatever is free for it.
+        """
         shared = self._shared_nodes(nodes)
+        if self._reconciler.conditions.others_wait():
+            shared.update(*(each.gpus for each in starting))
         reserves = [
             Reserve(reservation_name(each.job_id, now), tuple(each.gpus), each.job.user)
             for each in starting
@@ -288,13 +299,16 @@ class Actuator:
             reservation, on_nodes = name if name in reserved else None, tuple(managed.gpus)
             limit_s = managed.limit_s or managed.job.time_limit_s
             limit_min = None if limit_s in (None, job.time_limit_s) else int(limit_s // 60)
+            tasks: int | None
             if managed.job.kind is JobKind.RIGID:
-                order = ReleaseOnNodes(managed.job_id, on_nodes, reservation, limit_min=limit_min)
+                tasks, exact, cpus = None, False, 1
             else:  # as many tasks for each GPU as it asked for
                 tasks = max(1, sum(managed.gpus.values()) * managed.tasks // managed.job.gpus)
                 exact, cpus = has_exact_nodes(job, managed.min_nodes), job.cpus_per_task
-                order = ReleaseOnNodes(managed.job_id, on_nodes, reservation, tasks, exact, cpus, limit_min)
-            orders.append(order)
+            size = tasks, exact, cpus, limit_min
+            orders.append(
+                ReleaseOnNodes(managed.job_id, on_nodes, reservation, *size, any_switches=job.switches > 0)
+            )
         for managed, refusal in zip(starting, self._order("release", orders, now), strict=True):
             if refusal is not None:
                 self._reconciler.start_failed(managed, now, refusal)

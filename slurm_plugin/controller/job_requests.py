@@ -15,6 +15,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.controller.node_room import usable_nodes
+from slurm_plugin.controller.node_sets import has_exactly, named_nodes
 from slurm_plugin.request import Request, decode_job
 
 UNLIMITED_S = 30 * 86_400.0
@@ -47,7 +48,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
         UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
     """
     fixed = {
-        "--switches": job.switches,
+        "--switches": job.switches and not request.switches,
         "--segment": job.segment > 1,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
@@ -163,6 +164,8 @@ class RequestReader:
             satisfies(job.features, frozenset())  # or it cannot be judged node by node
         sized = replace(job, min_nodes=nodes, tasks=tasks)
         asked = demand(sized, request, self.nodes)
+        if request.nodes and not has_exactly(asked, nodes, named_nodes(request)):
+            raise UnfitError("--nodelist names other than just the nodes that it needs")
         self._best_level(asked.gang)
         return asked
 
@@ -219,9 +222,12 @@ def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -
     nodes, tasks = shown_size(job, request) if managed is None else asked_size(managed, job)
     own_s = job.time_limit_s if managed is None else own_limit_s(managed, job)
     limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
+    wait_s = request.switch_wait_s if request.switches else 0
+    own = tuple(sorted(named_nodes(request))), request.switches, wait_s
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
-        return ReleaseToSlurm(job.job_id, nodes, limit_min=limit_min)
-    return ReleaseToSlurm(job.job_id, nodes, tasks, has_exact_nodes(job, nodes), job.cpus_per_task, limit_min)
+        return ReleaseToSlurm(job.job_id, nodes, None, False, 1, limit_min, *own)
+    exact = has_exact_nodes(job, nodes)
+    return ReleaseToSlurm(job.job_id, nodes, tasks, exact, job.cpus_per_task, limit_min, *own)
 
 
 def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:

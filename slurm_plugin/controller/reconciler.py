@@ -45,6 +45,7 @@ from slurm_plugin.controller.managed_job import (
     checkpointed,
 )
 from slurm_plugin.controller.node_room import NodeResources
+from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
@@ -148,7 +149,7 @@ class Reconciler:
             self._observe_size(self.managed_jobs[job_id], self._seen[job_id], now)
         for job_id in running:
             self._observe_running(self.managed_jobs[job_id], self._seen[job_id], now)
-        self.conditions.observe(self._seen, nodes, reservations)
+        self.conditions.observe(self._seen, nodes, reservations, now)
         under_way = (StartingPhase, StoppingPhase)
         known = self.managed_jobs
         self.decided = [
@@ -248,7 +249,7 @@ class Reconciler:
         """A pending job of Slurm's: it must still be released, or somebody holds it and it is ours again."""
         releasing = managed.owed is Owed.RELEASE
         if job.hold is not Hold.USER:
-            pinned = releasing and managed.placed_once and job.required_nodes
+            pinned = releasing and managed.placed_once and is_pinned(job, managed.request)
             if pinned or self._waits_for_ours(job):
                 self.corrections.append(release_order(job, managed.request, managed))
             elif releasing and job.hold is Hold.NONE:
@@ -352,7 +353,7 @@ class Reconciler:
             asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)
         since_s = min(now, job.submit_s)
         min_nodes, tasks = shown_size(job, request)
-        placed_once = bool(job.required_nodes) or job.reservation.startswith(RESERVATION_PREFIX)
+        placed_once = is_pinned(job, request) or job.reservation.startswith(RESERVATION_PREFIX)
         waits = job.state is State.PENDING
         managed = ManagedJob(
             asked,

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from dally.errors import CapacityError
 from dally.jobs.job import Job
 from dally.state import ClusterState
 from slurm_plugin.client.block_topology import BlockTopology
@@ -22,6 +21,8 @@ from slurm_plugin.controller.job_requests import asked_size, own_limit_s
 from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
+from slurm_plugin.controller.node_sets import chosen, node_sets, on_switches, switches_until_s
+from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.unavailable_gpus import reserved_before
 
@@ -48,6 +49,7 @@ class StartConditions:
         blocks: The blocks of topology/block.
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
+        oldest_first: Nodes that are kept for the oldest job.
     """
 
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
@@ -58,6 +60,7 @@ class StartConditions:
         self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
+        self.oldest_first = OldestFirst(managed_jobs)
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
 
@@ -66,6 +69,7 @@ class StartConditions:
         jobs: Mapping[str, SlurmJob],
         nodes: Sequence[SlurmNode],
         reservations: Sequence[Reservation],
+        now: float,
     ) -> None:
         """Take in a look at Slurm, with our jobs as they are by now."""
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
@@ -77,6 +81,7 @@ class StartConditions:
             for job_id, full in self._full.items()
             if job_id in self._managed_jobs
         }
+        self.oldest_first.observe(jobs, self.room, reservations, now)
 
     def _still_full(self, full: Mapping[str, NodeResources]) -> dict[str, NodeResources]:
         """Of nodes on which a job found too little those on which it still would."""
@@ -99,15 +104,25 @@ class StartConditions:
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = beside_others.difference(reserved) if reserved else beside_others
         roomy = unreserved.difference(full) if full else unreserved
+        kept = self.oldest_first.kept_from(managed, now)
+        unkept = roomy.difference(kept) if kept else roomy
         refused = managed.refusals.nodes
-        untried = roomy.difference(refused) if refused else roomy
-        if self._fits(untried, asked):
-            machines = None if untried is room.with_gpus else untried
+        untried = unkept.difference(refused) if refused else unkept
+        if (machines := self._chosen(managed, untried, now)) is not None:
+            machines = None if machines == room.with_gpus else machines
             return asked if machines == asked.machines else replace(asked, machines=machines), ""
         tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
         ever = self._with_room(managed, room.in_all)
-        reasons = ((roomy, tried), (unreserved, _FULL), (beside_others, _RESERVED), (ever, _CROWDED))
-        return asked, next((why for machines, why in reasons if self._fits(machines, asked)), _NOWHERE)
+        older = self.oldest_first.explanation(managed, now)
+        reasons = (
+            (unkept, tried),
+            (roomy, older),
+            (unreserved, _FULL),
+            (beside_others, _RESERVED),
+            (ever, _CROWDED),
+        )
+        fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
+        return asked, next(fits, _NOWHERE)
 
     def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
         """Keep nodes from a waiting job as long as they have not what it needs there.
@@ -136,13 +151,13 @@ class StartConditions:
             job = replace(job, partition=",".join(open_to_it) or job.partition)
         return self.room.machines(job, asked_size(managed, job), managed.job, room)
 
-    def _fits(self, machines: frozenset[str], asked: Job) -> bool:
-        accepted = None if machines is self.room.with_gpus else machines
-        try:
-            self._state.best_level(asked.gang._replace(machines=accepted))
-        except CapacityError:
-            return False
-        return True
+    def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
+        """The nodes of some on which a job may start; None if they are too few, or do not go together."""
+        request, constraint = managed.request, self._jobs[managed.job_id].features
+        sets = node_sets(request, constraint, self.room.nodes, usable)
+        if now < switches_until_s(request, managed.history.origin_s):
+            sets = on_switches(sets, request.switches, managed.job.gang, self._state)
+        return chosen(sets, managed.job.gang, self._state)
 
     # Partitions, limits and licences.
 

@@ -11,6 +11,8 @@ from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, StartingPha
 RESERVATION_PREFIX = "dally_"
 """What the names of our own reservations begin with."""
 
+_CLAIM = ".oldest"
+
 _OF_JOB = re.compile(rf"{RESERVATION_PREFIX}([0-9]+(?:_[0-9]+)?)_[0-9]+", re.ASCII)
 
 
@@ -66,6 +68,16 @@ def reservation_name(job_id: str, now: float, early: bool = False) -> str:
     return f"{RESERVATION_PREFIX}{job_id}_{now:.0f}{'.early' if early else ''}"
 
 
+def claim_name(job_id: str, now: float) -> str:
+    """The name of a reservation that keeps nodes for our oldest job from Slurm's own; nothing runs in it."""
+    return f"{reservation_name(job_id, now)}{_CLAIM}"
+
+
+def is_claim(reservation: Reservation) -> bool:
+    """Whether a reservation is such a one."""
+    return bool(reserved_for(reservation)) and reservation.name.endswith(_CLAIM)
+
+
 def reserved_for(reservation: Reservation) -> str:
     """The number of the job for whose start a reservation is; empty if it is for none of ours."""
     found = _OF_JOB.match(reservation.name)
@@ -80,9 +92,14 @@ def idle_reservations(
 ) -> list[str]:
     """Names of our reservations whose job is no longer about to start: they keep others out for nothing.
 
+    Those of claims are looked after elsewhere (`oldest_first`).
     One of this very second is left for the next look: Slurm ends no reservation at its own start.
     """
-    up = [each for each in reservations if reserved_for(each) and each.start_s + 1 <= now < each.end_s]
+    up = [
+        each
+        for each in reservations
+        if reserved_for(each) and not is_claim(each) and each.start_s + 1 <= now < each.end_s
+    ]
     starting = {each.job_id for each in managed_jobs.values() if isinstance(each.phase, StartingPhase)}
     used = starting | {reserved_for(each) for each in up if reserved_for(each) in pending_starts}
     return [each.name for each in up if reserved_for(each) not in used]

@@ -16,6 +16,7 @@ from slurm_plugin.config import load_config
 from slurm_plugin.controller.job_requests import read_request, release_order
 from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
 from slurm_plugin.controller.managed_job import ManagedJob, StartingPhase
+from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.service.cli import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0
@@ -46,9 +47,7 @@ def release_orders(
         if managed is not None and not managed.same_as(job, request.tag):
             managed = None
         if job.hold is Hold.NONE:
-            wanted = bool(job.required_nodes) and (
-                managed is None or isinstance(managed.phase, StartingPhase)
-            )
+            wanted = is_pinned(job, request) and (managed is None or isinstance(managed.phase, StartingPhase))
         else:
             wanted = not request.held or (managed is not None and managed.user_released)
         if wanted:

@@ -11,7 +11,6 @@ from typing import Any
 from dally import __version__
 from dally.policies.dally.timers import FixedTimers, TunedTimers
 from dally.progress import of_job
-from dally.state import ClusterState
 from slurm_plugin.client.slurm import arrival
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob, PendingPhase
@@ -95,7 +94,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
         },
         partitions=partitions,
         nodes=len(topology.machines),
-        jobs=tuple(_job(managed, state) for managed in controller.reconciler.managed_jobs.values()),
+        jobs=tuple(_job(managed, controller) for managed in controller.reconciler.managed_jobs.values()),
         gpus={
             "total": topology.gpus,
             "used": topology.gpus - free - unavailable,
@@ -119,7 +118,7 @@ def sorted_jobs(latest: Report) -> list[JobData]:
     return sorted(latest.jobs, key=lambda job: (place[job["state"]], arrival(job["submit_s"], job["job"])))
 
 
-def _job(managed: ManagedJob, state: ClusterState) -> JobData:
+def _job(managed: ManagedJob, controller: Controller) -> JobData:
     """One job as plain data: its number as `job`, `user`, `model` (empty if unknown), `submit_s`, and these.
 
     gpus: GPUs it holds or is to start on, else those it asks for; 0 if nobody knows, as it is Slurm's.
@@ -134,7 +133,7 @@ def _job(managed: ManagedJob, state: ClusterState) -> JobData:
         names none; None: it has a profile.
     progress: What it has reported, and what follows from it; None if it is not known to report.
     """
-    phase = managed.phase
+    state, phase = controller.scheduler.state, managed.phase
     level = phase.level if isinstance(phase, PendingPhase) else ""
     asked = 0 if phase.name is JobPhase.RELEASED else managed.job.gpus
     return {
@@ -148,13 +147,22 @@ def _job(managed: ManagedJob, state: ClusterState) -> JobData:
         "level": level,
         "next_level": dict(pairwise(state.topology.levels)).get(level, ""),
         "nodes": dict(managed.gpus),
-        "reason": managed.reason,
+        "reason": _reason(managed, controller),
         "submit_s": managed.job.submit_s,
         "refusals": managed.refusals.count,
         "preemptions": managed.history.preemptions,
         "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
         "progress": _progress(managed),
     }
+
+
+def _reason(managed: ManagedJob, controller: Controller) -> str:
+    """What was decided, and which nodes are kept for the job, or from it, which is no policy's doing."""
+    if not isinstance(managed.phase, PendingPhase):
+        return managed.reason
+    oldest_first = controller.reconciler.conditions.oldest_first
+    kept = oldest_first.explanation(managed, controller.stats.now_s)
+    return f"{managed.reason}; {kept}" if kept else managed.reason
 
 
 def _progress(managed: ManagedJob) -> Mapping[str, Any] | None:

@@ -12,7 +12,8 @@ local MARK = "dally:"
 local HELD, NOT_HELD = MARK .. "held=1", MARK .. "held=0"
 local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
-local NODE_FIELDS = { "req_nodes", "prefer", "batch_features", "reservation" }
+local NODE_FIELDS = { "prefer", "batch_features", "reservation" }
+local SWITCH_WAIT_S = 300
 local FENCE = "dally_" -- what the names of the controller's reservations begin with
 
 local function text(pattern, longest)
@@ -37,6 +38,7 @@ local VALID = { -- as in slurm_plugin/request.py
   model = text("^[%w_.:+-]+$", 64), tag = text("^[%da-f]+$", 32),
   signal = one_of("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT"),
   grace_s = whole(86400), min_gpus = whole(1000000), max_gpus = whole(1000000), max_copies = whole(1000),
+  nodes = text("^[%w_.,%[%]-]+$", 1024), switches = whole(1000000), switch_wait_s = whole(86400),
   progress = text("^/[^%c]+$", 512), companion_of = text("^%d+$", 10),
   held = one_of("0", "1"), plain = one_of("0", "1"),
 }
@@ -106,13 +108,18 @@ local function has_flag(flags, flag)
   return type(flags) == "number" and flag ~= nil and flags < 2 ^ 53 and math.floor(flags / flag) % 2 == 1
 end
 
+-- Whether a constraint relates nodes to each other, otherwise than by one `[rack1|rack2]`.
+local function is_related(features)
+  local rest, count = features:gsub("%[[^%[%]*&(),]+%]", "")
+  return count > 1 or rest:find("[%[%]*]") ~= nil
+end
+
 -- The same as in slurm_plugin/submit/submission.py: what a controller that chooses the nodes cannot honour.
 local function fixed_by(job)
   for _, field in ipairs(NODE_FIELDS) do
     if (job[field] or "") ~= "" then return field end
   end
-  if (job.features or ""):find("[%[%]*]") then return "features" end
-  if number(job.req_switch) and job.req_switch > 0 then return "switches" end
+  if is_related(job.features or "") then return "features" end
   if (number(job.segment_size) or 0) > 1 then return "segment" end -- one node fixes nothing
   if job.contiguous == 1 then return "contiguous" end
   if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
@@ -154,7 +161,7 @@ local function exceeded_minutes(job, part_list)
 end
 
 local function is_wanted(settings, job, part_list)
-  return (job.script or "") ~= "" and number(job.het_job_offset) == nil and not fixed_by(job)
+  return number(job.het_job_offset) == nil and not fixed_by(job)
     and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
 end
 
@@ -177,8 +184,24 @@ local function encoded(value)
   return (value:gsub("[^%w_.-]", function(char) return string.format("%%%02X", char:byte()) end))
 end
 
+-- What a job asks for that the controller sees to, and then no longer shows in Slurm.
+local function keep_nodes(job, asked)
+  local switches = number(job.req_switch)
+  asked.nodes = (job.req_nodes or "") ~= "" and job.req_nodes or nil
+  asked.switches, asked.switch_wait_s = nil, nil
+  if switches and switches > 0 then
+    local wait_s = number(job.wait4switch) or SWITCH_WAIT_S
+    asked.switches = tostring(math.floor(switches))
+    asked.switch_wait_s = tostring(math.floor(math.min(wait_s, SWITCH_WAIT_S)))
+  end
+  if (job.script or "") == "" then -- salloc or srun: it cannot be requeued
+    asked.signal, asked.grace_s, asked.min_gpus, asked.max_gpus, asked.max_copies = nil, nil, nil, nil, nil
+  end
+end
+
 -- Mode "hold": the mark goes where users cannot write, and the controller decides when the job starts.
 local function hold(job, asked, words)
+  keep_nodes(job, asked)
   asked.tag = asked.tag or string.format("%04x%04x", math.random(0, 0xffff), math.random(0, 0xffff))
   local said = {}
   for name, value in pairs(asked) do
@@ -237,7 +260,8 @@ local function submit(job, part_list)
     hold(job, asked, words)
     return slurm.SUCCESS
   end
-  if wanted and settings.mode == "hint" then hint(settings, job, asked.model) end
+  local bound = (job.req_nodes or "") ~= "" or (number(job.req_switch) or 0) > 0
+  if wanted and settings.mode == "hint" and not bound then hint(settings, job, asked.model) end
   if said then let_pass(job, asked, words) end
   return slurm.SUCCESS
 end
@@ -252,6 +276,8 @@ local function forbidden(settings, job, held, part_list)
   end
   local moves = (job.partition or "") ~= ""
   if moves and not is_ours(settings.partitions, job, part_list) then return "partition" end
+  if (job.req_nodes or "") ~= "" then return "req_nodes" end
+  if number(job.req_switch) and job.req_switch > 0 then return "switches" end
   return fixed_by(job)
 end
 

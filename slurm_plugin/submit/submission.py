@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
-from slurm_plugin.constraint import RELATED
-from slurm_plugin.request import MARK, SIGNALS, Request
+from slurm_plugin.constraint import alternatives
+from slurm_plugin.request import MARK, SIGNALS, SWITCH_WAIT_S, Request
 from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
 _REQUEST_NAMES = (
@@ -21,7 +21,7 @@ _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (
-    "nodelist nodefile prefer batch reservation switches contiguous spread-job segment consolidate-segments "
+    "nodefile prefer batch reservation contiguous spread-job segment consolidate-segments "
     "spread-segments clusters cluster-constraint"
 )
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
@@ -114,8 +114,12 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
             return f"--{name} fixes the placement"
     if settings.get("exclusive"):  # with a value it keeps out some others only
         return f"--exclusive={settings['exclusive']} fixes the placement"
-    if RELATED.search(settings.get("constraint") or ""):
-        return f"--constraint={settings['constraint']} relates the nodes of a job to each other"
+    if "/" in (settings.get("nodelist") or ""):
+        return "--nodelist names a file"
+    try:
+        alternatives(settings.get("constraint") or "")
+    except InputError as error:
+        return str(error)
     if not asks_for_gpus(settings):
         return "it asks for no GPUs"
     named = (settings.get("partition") or "").split(",")
@@ -187,6 +191,8 @@ def build_request(submission: Submission, tag: str) -> Request:
         held="hold" in settings,
         progress=progress,
         companion_of=asked.get("companion-of", ""),
+        nodes=settings.get("nodelist") or "",
+        **_switches(settings.get("switches") or ""),
     )
 
 
@@ -253,6 +259,15 @@ def _checked(words: Words, own: Mapping[str, HasArg]) -> dict[str, str | None]:
     return found
 
 
+def _switches(text: str) -> dict[str, int]:
+    """What `--switches=2` or `2@10:00` asks for; a plain number behind the @ counts minutes."""
+    if not text:
+        return {}
+    count, at, wait = text.partition("@")
+    wait_s = _seconds(f"{wait}:00" if _WHOLE.fullmatch(wait) else wait, "--switches") if at else SWITCH_WAIT_S
+    return {"switches": _count("switches", count), "switch_wait_s": min(wait_s, SWITCH_WAIT_S)}
+
+
 def _signal(text: str) -> str:
     """A signal's name without SIG, given by name or by number."""
     name = text.upper().removeprefix("SIG")
@@ -261,11 +276,11 @@ def _signal(text: str) -> str:
     return name
 
 
-def _seconds(text: str) -> int:
+def _seconds(text: str, what: str = "checkpoint grace") -> int:
     """Seconds in `90`, `1:30`, `0:01:30` or `0-0:01:30`; a plain number counts seconds."""
     match = _TIME.fullmatch(text)
     if match is None:
-        raise InputError(f"checkpoint grace is {text!r}, must be seconds, MM:SS, HH:MM:SS or D-HH[:MM[:SS]]")
+        raise InputError(f"{what} is {text!r}, must be seconds, MM:SS, HH:MM:SS or D-HH[:MM[:SS]]")
     days, clock = match.groups()
     fields = [int(field) for field in clock.split(":")]
     if days is not None:

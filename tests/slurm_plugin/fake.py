@@ -39,10 +39,12 @@ from slurm_plugin.client.slurm import (
     State,
     arrival,
 )
+from slurm_plugin.constraint import satisfies
 from tests.slurm_plugin.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
 from tests.slurm_plugin.fake_reservations import FENCE_S, FakeReservations, RefusedError
 
 REQUEUE_DELAY_S = 121.0
+UNLIMITED_S = 365 * 86_400.0
 
 
 @dataclass(order=True, slots=True)
@@ -68,6 +70,7 @@ class FakeSlurm:
         completing_s: How long a job that ends or is requeued still holds its nodes.
         remember_s: How long ended jobs are shown.
         enforces_limits: Jobs are stopped at their time limits.
+        in_order: A job without a node list that waits holds up those without that came later.
         may_annotate: We may change admin comments, as administrators of accounting and SlurmUser may.
         unavailable: Every call raises, as if slurmctld were down.
         total_licenses: How many there are of each licence.
@@ -95,6 +98,7 @@ class FakeSlurm:
         self.completing_s = completing_s
         self.remember_s = remember_s
         self.enforces_limits = True
+        self.in_order = False
         self.may_annotate = True
         self.unavailable = False
         self.total_licenses: dict[str, int] = {}
@@ -326,7 +330,8 @@ class FakeSlurm:
             if isinstance(order, ReservationOrder):
                 self._reservations.run(order, self.now_s)
                 if isinstance(order, Reserve):
-                    self._at(self.now_s + FENCE_S, self._forget_reservations)
+                    over_s = (order.start_s or self.now_s) + order.minutes * FENCE_S
+                    self._at(over_s, self._forget_reservations)
                 self._forget_reservations()
                 return None
             if order.job_id in self.refuse:
@@ -351,7 +356,7 @@ class FakeSlurm:
                 self._make_eligible(job)
             case ReleaseToSlurm(_, min_nodes):
                 job.resize(min_nodes, order)
-                self._pin(job, (), min_nodes, "")
+                self._pin(job, order.nodes, min_nodes, "")
                 self._make_eligible(job)
             case Rehold():
                 self._check_pending(job)
@@ -416,9 +421,14 @@ class FakeSlurm:
 
     def _schedule(self) -> None:
         """Start every released job that can start, those released earlier first."""
+        held_up = False
         for job in list(self._released.values()):
             if job.state is State.PENDING and job.reason != "BadConstraints":
+                if held_up and not job.required_nodes:
+                    job.reason = "Priority"
+                    continue
                 job.reason = self._try_to_start(job)
+                held_up = held_up or (self.in_order and bool(job.reason) and not job.required_nodes)
 
     def _try_to_start(self, job: FakeJob) -> str:
         """Start a job, or say why it waits."""
@@ -477,9 +487,13 @@ class FakeSlurm:
         spec, asked = job.spec, self._nodes[node]
         if self._node_states.get(node) or set(spec.partition.split(",")).isdisjoint(asked.partitions):
             return False
-        if node in spec.excluded or not set(filter(None, spec.constraint.split("&"))) <= set(asked.features):
+        if node in spec.excluded:
             return False
-        here = self._reservations.on(node, self.now_s)
+        constraint = spec.constraint.partition("*")[0]  # how many nodes must have it does not count here
+        if constraint and not satisfies(constraint, frozenset(asked.features)):
+            return False
+        limit_s = UNLIMITED_S if job.limit_s is None else job.limit_s
+        here = self._reservations.on(node, self.now_s + max(1.0, limit_s))
         return not here or (job.reservation, job.spec.user) in here
 
     def _free(self, job: FakeJob, name: str) -> int:

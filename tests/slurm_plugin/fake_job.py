@@ -56,7 +56,7 @@ class SubmitSpec:
         cpus: CPUs on each node.
         memory_mb: Memory on each node.
         exclusive: It shares its nodes with nobody, and gets all their GPUs.
-        constraint: Features that its nodes must have, joined by `&`; empty for any.
+        constraint: Its `--constraint`; empty for none.
         excluded: Nodes that it must not use.
         segment: Nodes of each of its segments; 0 if it has none.
         licenses: The one licence that it needs, by name; empty for none.

@@ -47,12 +47,12 @@ class FakeReservations:
             del self._all[name]
         return over
 
-    def on(self, node: str, now: float) -> list[tuple[str, str]]:
-        """The names and users of those that keep a node for somebody now."""
+    def on(self, node: str, until_s: float) -> list[tuple[str, str]]:
+        """The names and users of those that keep a node for somebody before some time."""
         return [
             (each.name, user)
             for each, user in self._all.values()
-            if node in each.nodes and each.start_s <= now
+            if node in each.nodes and each.start_s < until_s
         ]
 
     def run(self, order: ReservationOrder, now: float) -> None:
@@ -62,11 +62,15 @@ class FakeReservations:
             RefusedError: Slurm would refuse it.
         """
         match order:
-            case Reserve(name, nodes, user, minutes):
+            case Reserve(name, nodes, user, minutes, start_s):
                 self._check_new(name, nodes)
-                self.add(Reservation(name, nodes, now, now + minutes * FENCE_S), user)
-            case Unreserve(name):
+                begin_s = now if start_s is None else start_s
+                self.add(Reservation(name, nodes, begin_s, begin_s + minutes * FENCE_S), user)
+            case Unreserve(name, unused):
                 reservation, user = self._get(name)
+                if unused:
+                    del self._all[name]
+                    return
                 if now < reservation.start_s + 1:
                     raise RefusedError("Error updating the reservation: Invalid time specified")
                 self.add(replace(reservation, end_s=now), user)

@@ -12,6 +12,7 @@ from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.unavailable_gpus import is_claim
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
@@ -84,7 +85,7 @@ def test_a_third_job_does_not_get_what_the_first_of_two_stopped_jobs_leaves(tmp_
     assert not refusals(site, taker)
     site.live(70)
     assert site.states()[plain] == "RUNNING"
-    assert not [*site.slurm.reservations()]
+    assert all(is_claim(each) for each in site.slurm.reservations())
 
 
 def test_a_job_for_which_others_leave_at_once_starts_in_the_same_second(tmp_path: Path) -> None:

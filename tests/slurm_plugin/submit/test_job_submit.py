@@ -144,11 +144,9 @@ def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) ->
         ["--gres=gpu:0"],
         ["--gpus=1", "--partition=other"],
         ["--gpus=1", "--partition=gpu,other"],
-        ["--gpus=1", "--nodelist=n1"],
         ["--gpus=1", "--exclusive=user"],
-        ["--gpus=1", "--constraint=[rack0|rack1]"],
+        ["--gpus=1", "--constraint=rack0*1"],
         ["--gpus=1", "--contiguous"],
-        ["--gpus=1", "--switches=1"],
         ["--gpus=1", "--spread-job"],
     ],
 )
@@ -170,6 +168,9 @@ def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) 
         ["--gpus=1", "--exclude=n1"],
         ["--gpus=1", "--exclusive"],
         ["--gpus=1", "--constraint=rack0|rack1"],
+        ["--gpus=1", "--constraint=[rack0|rack1]"],
+        ["--gpus=1", "--nodelist=n1"],
+        ["--gpus=1", "--switches=1"],
     ],
 )
 def test_however_it_asks_for_gpus_a_job_is_held(site: Site, options: list[str]) -> None:
@@ -206,8 +207,16 @@ def test_a_job_with_a_segment_of_several_nodes_is_slurms(site: Site) -> None:
     assert site.reason(site.submit(*options, "--segment=1")) == "JobHeldUser"
 
 
-def test_interactive_and_heterogeneous_jobs_are_left_alone(site: Site) -> None:
-    assert site.local_slurm.attempt("srun", "--gpus=1", "true", user=site.user).returncode == 0
+def test_where_a_job_may_run_goes_into_the_mark(site: Site) -> None:
+    request = site.request(site.submit("--gpus=2", "--nodelist=n[1-2]", "--switches=1@0:30"))
+    assert request is not None
+    assert (request.nodes, request.switches, request.switch_wait_s) == ("n[1-2]", 1, 30)
+    without = site.request(site.submit("--gpus=1", "--comment=dally:nodes=n1&switches=2"))
+    assert without is not None
+    assert (without.nodes, without.switches) == ("", 0)
+
+
+def test_heterogeneous_jobs_are_left_alone(site: Site) -> None:
     leader = site.submit("--gpus=1", ":", "--gpus=1")
     assert "AdminComment" not in site.local_slurm.run("scontrol", "show", "job", leader)
 
@@ -285,7 +294,7 @@ def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "Priority=100000", "NodeList=n1", "Features=[rack0|rack1]", "Partition=other", "Contiguous=1",
+        "Priority=100000", "NodeList=n1", "Features=rack0*1", "Partition=other", "Contiguous=1",
         "ReservationName=a", "Switches=1", "AdminComment=dally:model=forged",
     ],
 )  # fmt: skip

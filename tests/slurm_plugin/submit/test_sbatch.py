@@ -175,10 +175,10 @@ def test_help_and_version_are_our_own(site: Site, option: str) -> None:
 
 
 def test_a_job_with_fixed_nodes_goes_to_slurm_with_a_note(site: Site) -> None:
-    done = site.submit("-w", "n1", "--model=a", "job.sh")
-    assert site.argv == ["-w", "n1", "job.sh"]
+    done = site.submit("--contiguous", "--model=a", "job.sh")
+    assert site.argv == ["--contiguous", "job.sh"]
     assert done.stderr.splitlines()[0] == (
-        "dally-sbatch: note: --nodelist fixes the placement; Slurm schedules this job"
+        "dally-sbatch: note: --contiguous fixes the placement; Slurm schedules this job"
     )
 
 

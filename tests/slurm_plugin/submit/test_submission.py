@@ -130,19 +130,19 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("--gres=gpu:0", "it asks for no GPUs"),
         ("--gres=none", "it asks for no GPUs"),
         ("--gres=gpumem:4", "it asks for no GPUs"),
-        ("-G1 -w n1", "--nodelist fixes the placement"),
+        ("-G1 -w n1", ""),
         ("-G1 -F file", "--nodefile fixes the placement"),
         ("-G1 -x n1", ""),
         ("-G1 -C v100", ""),
         ("-G1 -C 'v100&(ib|roce)'", ""),
-        ("-G2 -C [r1|r2]", "--constraint=[r1|r2] relates the nodes of a job to each other"),
+        ("-G2 -C [r1|r2]", ""),
         ("-G2 -C ib*2", "--constraint=ib*2 relates the nodes of a job to each other"),
         ("-G1 --prefer=v100", "--prefer fixes the placement"),
         ("-G1 --batch=v100", "--batch fixes the placement"),
         ("-G1 --exclusive", ""),
         ("-G1 --exclusive=user", "--exclusive=user fixes the placement"),
         ("-G1 --reservation=r", "--reservation fixes the placement"),
-        ("-G1 --switches=1@5", "--switches fixes the placement"),
+        ("-G1 --switches=1@5", ""),
         ("-G1 --contiguous", "--contiguous fixes the placement"),
         ("-G1 --spread-job", "--spread-job fixes the placement"),
         ("-G1 --segment=4", "--segment fixes the placement"),
@@ -179,8 +179,8 @@ def test_even_shares_are_told_from_those_that_nodes_may_divide_as_they_like(line
 
 
 def test_script_and_environment_fix_the_placement_too() -> None:
-    assert fixed_reason(read("-G1 job.sh", "#SBATCH -w n1\n").settings, ("main",))
-    assert fixed_reason(read("-G1 job.sh", "", {"SBATCH_CONSTRAINT": "[a|b]"}).settings, ("main",))
+    assert fixed_reason(read("-G1 job.sh", "#SBATCH -w ./hosts\n").settings, ("main",))
+    assert fixed_reason(read("-G1 job.sh", "", {"SBATCH_CONSTRAINT": "a*2"}).settings, ("main",))
 
 
 @pytest.mark.parametrize(
@@ -254,3 +254,18 @@ def test_lines_count_up_to_the_first_command(script: str, words: list[str]) -> N
 def test_each_mark_has_its_own_lines() -> None:
     script = "#!/bin/sh\n#SBATCH -N2\n#DALLY --model=a\n"
     assert marked_words(script, "#DALLY") == ["--model=a"]
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("-G1 -w n[1-2]", ("n[1-2]", 0, 300)),
+        ("-G1 --switches=2", ("", 2, 300)),
+        ("-G1 --switches=1@2", ("", 1, 120)),
+        ("-G1 --switches=1@0:30", ("", 1, 30)),
+        ("-G1 --switches=1@1-0", ("", 1, 300)),
+    ],
+)
+def test_where_a_job_may_run_is_told_to_dally(line: str, asked: tuple[str, int, int]) -> None:
+    request = build_request(read(f"{line} job.sh"), "ab")
+    assert (request.nodes, request.switches, request.switch_wait_s) == asked

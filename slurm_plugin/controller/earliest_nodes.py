@@ -1,0 +1,83 @@
+"""On which nodes a job can start earliest, if everything that runs takes its whole time limit."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+
+from dally.jobs.job import Gang
+from slurm_plugin.client.slurm import HOLDS_GPUS, SlurmJob
+
+
+@dataclass(frozen=True, slots=True)
+class EarliestStart:
+    """When a job can start at the latest, seconds since 1970 or inf if nobody knows, and on which nodes."""
+
+    start_s: float
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHold:
+    """GPUs by node that a job holds, and when its time limit ends, seconds since 1970; inf if it has none."""
+
+    end_s: float
+    gpus: Mapping[str, int]
+
+
+def holds_until_limit(jobs: Iterable[SlurmJob]) -> list[GpuHold]:
+    """What running jobs hold, and until when; one that is coming to its end shows no GPUs and holds none."""
+    return [
+        GpuHold((job.start_s or 0.0) + (inf if job.time_limit_s is None else job.time_limit_s), job.gpus)
+        for job in jobs
+        if job.state in HOLDS_GPUS and job.gpus
+    ]
+
+
+def earliest_start(
+    gang: Gang, min_nodes: int, in_all: Mapping[str, int], holds: Iterable[GpuHold], now: float
+) -> EarliestStart | None:
+    """The earliest start of a job, and the nodes for it.
+
+    A job that is beyond its limit is taken to end now. CPUs and memory do not count.
+
+    Args:
+        gang: The GPUs that it asks for; its `machines` do not count.
+        min_nodes: Fewest nodes that it asks for.
+        in_all: GPUs, free or not, of the nodes that it may use, by name.
+        holds: What jobs hold there and elsewhere.
+        now: The time, seconds since 1970.
+
+    Returns:
+        None if these nodes are too few for it.
+    """
+    free = dict(in_all)
+    ending = sorted((max(now, hold.end_s), index, hold.gpus) for index, hold in enumerate(holds))
+    for _, _, gpus in ending:
+        for node in free.keys() & gpus.keys():
+            free[node] -= gpus[node]
+    if nodes := _enough(gang, min_nodes, free):
+        return EarliestStart(now, nodes)
+    for end_s, together in groupby(ending, key=lambda hold: hold[0]):
+        for _, _, gpus in together:
+            for node in free.keys() & gpus.keys():
+                free[node] += gpus[node]
+        if nodes := _enough(gang, min_nodes, free):
+            return EarliestStart(end_s, nodes)
+    return None
+
+
+def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int]) -> frozenset[str]:
+    """Nodes on which so many GPUs would do: as few as can be; none if they are too few altogether."""
+    if gang.per_machine is not None:
+        fits = sorted((count, node) for node, count in free.items() if count >= gang.per_machine)
+        needed = gang.gpus // gang.per_machine
+        return frozenset(node for _, node in fits[:needed]) if len(fits) >= needed else frozenset()
+    chosen: list[str] = []
+    gpus = 0
+    for count, node in sorted(((count, node) for node, count in free.items() if count > 0), reverse=True):
+        if gpus >= gang.gpus and len(chosen) >= min_nodes:
+            break
+        chosen.append(node)
+        gpus += count
+    return frozenset(chosen) if gpus >= gang.gpus and len(chosen) >= min_nodes else frozenset()

@@ -1,0 +1,103 @@
+"""Sets of nodes, of which a job may use any one: by `--constraint=[a|b]`, `--switches` and `--nodelist`."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from math import inf
+
+from dally.errors import CapacityError, InputError
+from dally.hostlist import expand
+from dally.jobs.job import Gang, Job
+from dally.state import ClusterState
+from slurm_plugin.client.slurm import SlurmJob, SlurmNode
+from slurm_plugin.constraint import alternatives, satisfies
+from slurm_plugin.request import Request
+
+
+def named_nodes(request: Request) -> frozenset[str]:
+    """The nodes of a job's own `--nodelist`; none if it has none, or one that cannot be read."""
+    try:
+        return frozenset(expand(request.nodes)) if request.nodes else frozenset()
+    except InputError:
+        return frozenset()
+
+
+def is_pinned(job: SlurmJob, request: Request) -> bool:
+    """Whether a job has a node list that is not its user's own, but of Dally's making."""
+    return bool(job.required_nodes) and {*job.required_nodes} != named_nodes(request)
+
+
+def has_exactly(asked: Job, min_nodes: int, named: frozenset[str]) -> bool:
+    """Whether a job that must have the named nodes has them if it may use no other."""
+    each = asked.gpus_per_machine
+    if each is None:
+        return len(named) == 1 and min_nodes <= 1
+    return asked.gpus == each * len(named)
+
+
+def node_sets(
+    request: Request, constraint: str, nodes: Mapping[str, SlurmNode], usable: frozenset[str]
+) -> list[frozenset[str]]:
+    """The nodes that a job may use; if all of them must share a feature, those with each of the features.
+
+    Args:
+        request: What its user told Dally.
+        constraint: Its `--constraint`.
+        nodes: All nodes, by name.
+        usable: Names of those that it may use otherwise.
+    """
+    if named := named_nodes(request):
+        usable &= named
+    each = alternatives(constraint)
+    if len(each) < 2:
+        return [usable]
+    return [frozenset(name for name in usable if satisfies(one, nodes[name].features)) for one in each]
+
+
+def on_switches(
+    sets: Iterable[frozenset[str]], switches: int, gang: Gang, state: ClusterState
+) -> list[frozenset[str]]:
+    """Of each set the nodes on so many leaf switches: on those that have most for a gang, now or in all."""
+    found = dict[frozenset[str], None]()
+    ancestors, machines = state.topology.ancestors, state.topology.machine_index
+    for names in sets:
+        leaves = defaultdict[int, set[str]](set)
+        for name in sorted(names & machines.keys()):
+            leaves[ancestors[machines[name]][1]].add(name)
+        if switches == 1:
+            found.update((frozenset(leaf), None) for leaf in leaves.values())
+            continue
+        free = {name: state.free.on(machines[name]) for leaf in leaves.values() for name in leaf}
+        in_all = {name: state.topology.machines[machines[name]].gpus for name in free}
+        for gpus in (free, in_all):
+            best = sorted(leaves.values(), key=lambda leaf: -sum(gang.held(gpus[name]) for name in leaf))
+            found[frozenset[str]().union(*best[:switches])] = None
+    return [*found]
+
+
+def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> frozenset[str] | None:
+    """The set on which a gang can start now; else the one that it had, or that has most free GPUs.
+
+    None if it fits on none of them, whatever is free.
+    """
+    fitting = [each for each in sets if _fits(gang._replace(machines=each), state)]
+    if len(fitting) == 1:
+        return fitting[0]
+    for names in fitting:
+        if state.free.lowest_level(gang._replace(machines=names)) is not None:
+            return names
+    if gang.machines in fitting:
+        return gang.machines
+    return max(fitting, key=lambda names: state.free.usable(gang._replace(machines=names)), default=None)
+
+
+def _fits(gang: Gang, state: ClusterState) -> bool:
+    try:
+        state.best_level(gang)
+    except CapacityError:
+        return False
+    return True
+
+
+def switches_until_s(request: Request, since_s: float) -> float:
+    """Until when a job that waits since then insists on its `--switches`; -inf if it has none."""
+    return since_s + request.switch_wait_s if request.switches else -inf

@@ -1,0 +1,93 @@
+"""Which nodes a job may use by its own `--nodelist`, `--constraint=[a|b]` and `--switches`."""
+
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from dally.testing.worlds import racks
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm
+from slurm_plugin.constraint import alternatives
+from slurm_plugin.controller.job_requests import release_order
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.request import Request, encode
+from tests.slurm_plugin.fake_job import SubmitSpec
+from tests.slurm_plugin.worlds import Site
+
+FOUR = racks([[4, 4], [4, 4]])
+FEATURES = {"r0m0": ("a",), "r0m1": ("b",), "r1m0": ("a",), "r1m1": ("b",)}
+
+
+def submit(site: Site, request: Request, **spec: object) -> str:
+    return site.slurm.submit(SubmitSpec(comment=encode(request), **spec))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "each"),
+    [
+        ("a&b", ("a&b",)),
+        ("[a|b]", ("a", "b")),
+        ("ib&[a|b|c]", ("ib&a", "ib&b", "ib&c")),
+    ],
+)
+def test_what_all_nodes_of_a_job_must_meet(constraint: str, each: tuple[str, ...]) -> None:
+    assert alternatives(constraint) == each
+
+
+@pytest.mark.parametrize("constraint", ["ib*2", "[a*2&b*1]", "[a|b]&[c|d]", "[a"])
+def test_other_relations_between_nodes_are_not_judged(constraint: str) -> None:
+    with pytest.raises(InputError, match="relates the nodes"):
+        alternatives(constraint)
+
+
+def test_a_job_gets_the_nodes_that_it_names(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    job = submit(site, Request(nodes="r0m1,r1m0"), nodes=2, gpus_per_node=1)
+    site.run_to(5)
+    assert {*site.nodes(job)} == {"r0m1", "r1m0"}
+
+
+def test_a_job_that_names_fewer_nodes_than_it_needs_is_slurms_with_its_own_nodes(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    request = Request(nodes="r0m1", switches=1)
+    job = submit(site, request, nodes=2, gpus_per_node=1)
+    site.run_to(1)
+    managed = site.managed(job)
+    assert managed.phase.name is JobPhase.RELEASED
+    shown = next(each for each in site.slurm.jobs() if each.job_id == job)
+    order = release_order(shown, request, managed)
+    assert order == ReleaseToSlurm(job, 2, nodes=("r0m1",), switches=1, switch_wait_s=300)
+
+
+def test_a_job_that_is_handed_back_has_its_own_nodes_again(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo", partitions={"r0m1": ("gpu", "other")})
+    job = submit(site, Request(nodes="r0m1"), gpus_per_node=1)
+    site.run_to(5)
+    site.slurm.requeue(job)
+    site.slurm.hold(job, Hold.USER)
+    site.slurm.update(job, partition="other")
+    site.live(60)
+    assert site.managed(job).phase.name is JobPhase.RELEASED
+    assert {*site.nodes(job)} == {"r0m1"}
+    assert site.events("released") == [("released", job)]
+
+
+def test_all_nodes_of_a_job_have_the_same_one_of_its_features(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo", features=FEATURES)
+    site.submit(nodes=1, gpus_per_node=4, constraint="a")
+    site.run_to(1)
+    job = site.submit(nodes=2, gpus_per_node=4, constraint="[a|b]")
+    site.run_to(5)
+    assert {*site.nodes(job)} == {"r0m1", "r1m1"}
+
+
+def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    for node in ("r0m0", "r1m0"):
+        submit(site, Request(nodes=node), gpus_per_node=4)
+    site.run_to(1)
+    job = submit(site, Request(switches=1, switch_wait_s=60), nodes=2, gpus_per_node=4)
+    site.run_to(50)
+    assert site.states()[job] == "PENDING"
+    site.live(70)
+    assert {*site.nodes(job)} == {"r0m1", "r1m1"}

@@ -1,0 +1,119 @@
+"""Where Slurm's own jobs and Dally's want the same GPUs, neither side starves: the older job first."""
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+import pytest
+
+from dally.testing.worlds import racks
+from slurm_plugin.client.slurm import State
+from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.controller.oldest_first import KEPT_S, OldestFirst
+from slurm_plugin.controller.unavailable_gpus import is_claim
+from tests.slurm_plugin.fake_job import SubmitSpec
+from tests.slurm_plugin.worlds import Site
+
+SMALL = racks([[4, 4], [4, 4]])
+
+
+def small_site(folder: Path, policy: str = "fifo") -> Site:
+    site = Site(folder, SMALL, policy)
+    site.slurm.in_order = True
+    return site
+
+
+def plain(site: Site, **spec: object) -> str:
+    """A job of Slurm's own."""
+    return site.slurm.submit(SubmitSpec(held=False, **{"user": "bob", **spec}))  # type: ignore[arg-type]
+
+
+def test_younger_jobs_of_dallys_that_could_not_end_before_leave_the_nodes_of_an_older_one(
+    tmp_path: Path,
+) -> None:
+    site = small_site(tmp_path)
+    plain(site, nodes=3, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    own = plain(site, nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(1)
+    long = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=3600)
+    short = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=300)
+    site.run_to(10)
+    assert site.states() == {"1": "RUNNING", own: "PENDING", long: "PENDING", short: "RUNNING"}
+    assert site.managed(long).phase.name is JobPhase.INELIGIBLE
+    assert f"for job {own} of Slurm's own, which is older" in site.managed(long).reason
+    site.run_to(150)
+    assert site.states()[own] == "RUNNING"
+    site.run_to(300)
+    assert site.states()[long] in ("RUNNING", "COMPLETED")
+
+
+def test_an_older_job_of_dallys_may_start_where_a_younger_one_of_slurms_could(tmp_path: Path) -> None:
+    site = small_site(tmp_path)
+    plain(site, nodes=3, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    older = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=3600, begin_s=5.0)
+    own = plain(site, nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(10)
+    assert (site.states()[older], site.states()[own]) == ("RUNNING", "PENDING")
+
+
+def test_younger_jobs_of_slurms_that_could_not_end_before_are_kept_from_the_nodes_of_dallys_oldest(
+    tmp_path: Path,
+) -> None:
+    site = small_site(tmp_path)
+    plain(site, nodes=1, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    gang = site.submit(nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(1)
+    plain(
+        site, gpus_per_node=1, run_time_s=5, time_limit_s=5
+    )  # a younger one runs: the gang may be overtaken
+    site.run_to(2)
+    [claim] = [each for each in site.slurm.reservations() if is_claim(each)]
+    assert (claim.start_s, len(claim.nodes)) == (600.0, 4)
+    long = plain(site, gpus_per_node=1, run_time_s=50, time_limit_s=3600)
+    site.slurm.in_order = False
+    short = plain(site, gpus_per_node=1, run_time_s=50, time_limit_s=300)
+    site.run_to(20)
+    assert (site.states()[long], site.states()[short]) == ("PENDING", "RUNNING")
+    site.run_to(110)
+    assert site.states()[gang] == "RUNNING"
+    site.run_to(130)
+    assert not [each for each in site.slurm.reservations() if is_claim(each)]
+
+
+def test_a_claim_lapses_once_its_job_could_have_started_and_did_not(tmp_path: Path) -> None:
+    site = small_site(tmp_path, "srtf")
+    stuck = plain(site, gpus=1, licenses="matlab", time_limit_s=600)  # Slurm says Resources at first
+    site.run_to(1)
+    rule = site.controller.reconciler.conditions.oldest_first
+    site.slurm._jobs[stuck].reason = "Resources"
+    seen = {job.job_id: job for job in site.slurm.jobs()}
+    room = site.controller.reconciler.conditions.room
+    rule.observe(seen, room, (), 1.0)
+    assert rule.slurms is not None
+    rule.observe(seen, room, (), 1.0 + KEPT_S)
+    assert rule.slurms is None
+
+
+def day(folder: Path, large_is_slurms: bool, hours: int = 4) -> str:
+    """What has become of a large job of one side, where neither side's queue of small jobs runs dry."""
+    site, random, large = small_site(folder), Random(1), ""
+    for step in range(hours * 6):
+        for mine in (False, True):
+            waiting = [job for job in site.slurm.jobs() if job.state is State.PENDING]
+            for _ in range(8 - sum(bool(job.comment) is mine for job in waiting)):
+                gpus, run_time_s = random.choice([1, 1, 2, 4]), random.uniform(600, 1800)
+                submit = site.submit if mine else partial(plain, site)
+                submit(gpus_per_node=gpus, run_time_s=run_time_s, time_limit_s=1800)
+        if step == 3:
+            submit = partial(plain, site) if large_is_slurms else site.submit
+            large = submit(nodes=4, gpus_per_node=4, run_time_s=600, time_limit_s=1200)
+        site.run_to(600.0 * (step + 1))
+    return site.states().get(large, "ENDED")
+
+
+@pytest.mark.parametrize("large_is_slurms", [True, False])
+def test_neither_side_starves_where_no_queue_runs_dry(tmp_path: Path, large_is_slurms: bool) -> None:
+    assert day(tmp_path / "with", large_is_slurms) == "ENDED"
+    with patch.object(OldestFirst, "observe", lambda *_: None):
+        assert day(tmp_path / "without", large_is_slurms) == "PENDING"

@@ -105,7 +105,7 @@ class CommandLine:
         return self.read_all_jobs()
 
     def read_all_jobs(self) -> Records:
-        """All jobs by JSON, which takes ten times as long, by the number that Slurm has for them."""
+        """All jobs by JSON, which takes much longer, by the number that Slurm has for them."""
         self._json = self._json or json_option(self.read("squeue", "--version"))
         return read_records(self.read("squeue", *_ALL_JOBS, self._json))
 

@@ -1,4 +1,4 @@
-"""Reads jobs from what squeue and scontrol print as text, which costs a tenth of their JSON.
+"""Reads jobs from what squeue and scontrol print as text, which costs much less than their JSON.
 
 Users write parts of it, and may write what looks like another field or another job. So squeue ends each field
 with a mark that nobody could know who wrote it, and what scontrol says of a job is looked for behind its
@@ -16,6 +16,7 @@ from slurm_plugin.client.job_json import (
     job_state,
     node_names,
     read_tasks,
+    read_tres,
     same_in_all_versions,
 )
 from slurm_plugin.client.node_text import number
@@ -37,10 +38,14 @@ _COLUMNS = (
     *("NumNodes", "NumTasks", "ntpernode", "cpus-per-task", "MinCpus", "cpus-per-tres", "tres-per-job"),
     *("tres-per-node", "tres-per-task", "tres-per-socket", "ReqNodes", "Feature", "Reservation"),
     *("OverSubscribe", "ReqSwitch", "Dependency", "EligibleTime", "TimeLimit", "StartTime", "NodeList"),
-    *("Requeue", "RestartCnt", "exit_code"),
+    *("Requeue", "RestartCnt", "exit_code", "nice", "tres-alloc"),
 )
 """What `squeue --Format` is asked for: all of a job but what `JobDetails` holds."""
 
+_NO_VALUE = 2**32 - 2
+"""From here on a number of Slurm's stands for none, as for the tasks of a job cancelled while it waited."""
+
+_SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
 _NONE = ("(null)", "N/A")
 _LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,2}):(\d{2})", re.ASCII)
@@ -170,7 +175,8 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         return _text(line[column])
 
     def whole(column: str) -> int:
-        return int(number(line[column]))
+        count = int(number(line[column]))
+        return count if count < _NO_VALUE else 0
 
     def asked(column: str) -> str:
         return same_in_all_versions(text(column))
@@ -191,6 +197,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         account=text("Account"),
         job_name=line["Name"],
         qos=text("QOS"),
+        nice=int(line["nice"]) if _SIGNED.fullmatch(line["nice"]) else 0,
         licenses=text("Licenses"),
         memory_per_node_mb=0 if details.memory_per_cpu else memory_mb,
         memory_per_cpu_mb=memory_mb if details.memory_per_cpu else 0,
@@ -226,6 +233,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         exit_code=128 + killed_by if killed_by else status >> 8,
         array_id=details.array_id,
         array_throttle=details.array_throttle,
+        tres=read_tres(text("tres-alloc")),
     )
 
 

@@ -50,7 +50,7 @@ from slurm_plugin.client.slurm import (
 REREAD_S = 10.0
 """Commands read all jobs at least this often: people change what a job asks for while it waits."""
 
-_ASKED = ("time_limit", "qos", "account", "excluded_nodes")
+_ASKED = ("time_limit", "qos", "account", "excluded_nodes", "nice")
 """What pyslurm shows of what a job asks for and no start changes: if it changes, commands read all jobs."""
 
 _LAST_SYSTEM_ERROR = 999

@@ -160,6 +160,7 @@ class JobRecord:
         self.partition = _text(job.partition)
         self.num_nodes = _number(job.min_nodes)
         self.time_limit = _number(int((job.time_limit_s or 0) // 60))
+        self.nice = job.nice
         self.qos, self.account = _text(job.qos), _text(job.account)
         self.excluded_nodes = _text(",".join(job.excluded_nodes))
         self.max_nodes = _number(max_nodes.get(job.job_id, job.min_nodes))

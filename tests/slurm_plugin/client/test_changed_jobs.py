@@ -79,6 +79,77 @@ def test_what_no_line_shows_of_a_waiting_job_is_seen_after_some_looks(hidden: di
     assert slurm.shown == [[10]]
 
 
+def test_every_field_of_a_job_is_shown() -> None:
+    job = SlurmJob(
+        "17_3",
+        1e9,
+        State.RUNNING,
+        "RUNNING",
+        "Priority",
+        user="alice",
+        account="physics",
+        job_name="a name",
+        qos="long",
+        nice=-7,
+        licenses="matlab:2",
+        memory_per_node_mb=100,
+        memory_per_gpu_mb=10,
+        partition="gpu",
+        comment="words",
+        admin_comment="more words",
+        min_nodes=2,
+        tasks=4,
+        tasks_per_node=2,
+        cpus_per_task=3,
+        cpus_per_node=6,
+        cpus_per_gpu=5,
+        tres_per_job="gres:gpu:4",
+        tres_per_node="gres:gpu:2",
+        tres_per_task="gres:gpu:1",
+        tres_per_socket="gres:gpu:1",
+        required_nodes=("n1", "n2"),
+        excluded_nodes=("n3",),
+        features="ib",
+        reservation="night",
+        exclusive=True,
+        switches=1,
+        heterogeneous=True,
+        dependency="afterany:3",
+        begin_s=1e9,
+        time_limit_s=93_784.0,
+        start_s=2e9,
+        nodes=("n1", "n2"),
+        gpus={"n1": 2, "n2": 1},
+        requeue=False,
+        restarts=1,
+        exit_code=137,
+        array_id="17",
+        array_throttle=2,
+        tres={"cpu": 6.0, "node": 2.0},
+    )
+    by_cpu = replace(job, memory_per_node_mb=0, memory_per_cpu_mb=100, job_id="17_4")
+    waits = replace(held("18"), reason="JobHeldUser")
+    plain = SlurmJob("", 0.0, State.UNKNOWN)
+    for each in fields(SlurmJob):
+        values = [getattr(one, each.name) for one in (job, by_cpu, waits)]
+        assert any(value != getattr(plain, each.name) for value in values), f"{each.name} is not tried"
+    slurm = cluster(job, by_cpu, waits)
+    look = settled(slurm)
+    slurm.put(replace(job, comment="others"))
+    slurm.put(replace(by_cpu, comment="others"))
+    assert look() == slurm.jobs()
+    assert slurm.full == 0
+
+
+def test_a_job_cancelled_while_it_waited_has_tasks_like_any() -> None:
+    slurm = cluster(held("10"))
+    slurm.put(replace(held("11"), state=State.ENDED, state_name="CANCELLED", reason="", hold=Hold.NONE))
+    changed = slurm.changed_jobs()
+    for _ in range(3):
+        assert in_order(changed.look()) == slurm.jobs()
+    assert slurm.full == 1
+
+
 def test_alike_tasks_of_an_array_are_shown_one_by_one() -> None:
     slurm = TextSlurm()
     tasks = tuple(held(f"17_{task}", array_id="17", array_throttle=2) for task in (0, 1, 4))

@@ -104,7 +104,7 @@ def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
         "Comment": job.comment or "(null)",
         "admin_comment": job.admin_comment or "(null)",
         "NumNodes": str(job.min_nodes),
-        "NumTasks": str(job.tasks),
+        "NumTasks": "4294967294" if job.state_name == "CANCELLED" else str(job.tasks),
         "ntpernode": str(job.tasks_per_node or 0),
         "cpus-per-task": str(job.cpus_per_task),
         "MinCpus": str(job.cpus_per_node),
@@ -126,6 +126,8 @@ def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
         "Requeue": "1" if job.requeue else "0",
         "RestartCnt": str(job.restarts),
         "exit_code": str(status),
+        "nice": str(job.nice),
+        "tres-alloc": ",".join(f"{name}={count:g}" for name, count in job.tres.items()) or "N/A",
     }
 
 

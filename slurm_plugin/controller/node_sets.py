@@ -1,6 +1,6 @@
 """Sets of nodes, of which a job may use any one: by `--constraint=[a|b]`, `--switches` and `--nodelist`."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 
@@ -75,19 +75,29 @@ def on_switches(
 
 
 def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> frozenset[str] | None:
-    """The set on which a gang can start now; else the one that it had, or that has most free GPUs.
+    """The set on which a gang can start now; else one on which it could if jobs that may be stopped left.
 
-    None if it fits on none of them, whatever is free.
+    Of several such it is the one with most free GPUs, or the one that the gang had. None if it fits on none
+    of them, whatever is free.
     """
     fitting = [each for each in sets if _fits(gang._replace(machines=each), state)]
-    if len(fitting) == 1:
-        return fitting[0]
+    if len(fitting) < 2:
+        return fitting[0] if fitting else None
     for names in fitting:
         if state.free.lowest_level(gang._replace(machines=names)) is not None:
             return names
-    if gang.machines in fitting:
-        return gang.machines
-    return max(fitting, key=lambda names: state.free.usable(gang._replace(machines=names)), default=None)
+    stoppable = Counter[int]()
+    for job_id in state.running:
+        if state.jobs[job_id].job.preemptible:
+            stoppable.update(dict(state.jobs[job_id].allocation))
+    machines = state.topology.machine_index
+
+    def merit(names: frozenset[str]) -> tuple[bool, int, bool]:
+        ours = [machines[name] for name in names & machines.keys()]
+        units = sum(gang.held(state.free.on(machine) + stoppable[machine]) for machine in ours)
+        return units >= gang.units, sum(map(state.free.on, ours)), names == gang.machines
+
+    return max(fitting, key=merit)
 
 
 def _fits(gang: Gang, state: ClusterState) -> bool:

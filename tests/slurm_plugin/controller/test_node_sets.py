@@ -1,6 +1,7 @@
 """Which nodes a job may use by its own `--nodelist`, `--constraint=[a|b]` and `--switches`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,27 @@ def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
     assert site.states()[job] == "PENDING"
     site.live(70)
     assert {*site.nodes(job)} == {"r0m1", "r1m1"}
+
+
+def test_a_job_waits_where_it_needs_only_jobs_to_leave_that_may_be_stopped(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "srtf", features=FEATURES)
+    others = [
+        site.slurm.submit(SubmitSpec(held=False, gpus_per_node=4, constraint=feature)) for feature in "ab"
+    ]
+    site.run_to(1)
+    assert [{*site.nodes(job)} for job in others] == [{"r0m0"}, {"r0m1"}]
+    stoppable: dict[str, Any] = {
+        "signal": "USR1",
+        "checkpoint_exit_s": 1.0,
+        "run_time_s": 5000.0,
+        "time_limit_s": 9000.0,
+    }
+    for _ in range(2):
+        site.submit(gpus_per_node=4, **stoppable)
+    site.live(400)
+    job = site.submit(nodes=2, gpus_per_node=4, constraint="[a|b]", run_time_s=10.0, time_limit_s=60.0)
+    site.live(420)
+    assert site.states()[job] == "PENDING"
+    site.slurm.cancel(others[1])
+    site.live(500)
+    assert site.states()[job] == "COMPLETED"

@@ -276,7 +276,16 @@ class Walk:
         site.submit(time_limit_s=1000.0, **small)
         site.submit(**small)
         site.run_to(1500)
-        slurm.rules, slurm.start_delay_s = {}, 0.0
+        for job in self._shown():
+            slurm.cancel(job.job_id)
+        slurm.rules = {}
+        self._lose_a_rack()  # it comes back
+        starts = site.submit(**whole)
+        site.run_to(1510)
+        self._lose_a_rack()
+        slurm.cancel(starts)
+        site.run_to(1520)
+        slurm.start_delay_s = 0.0
         self.check()
 
     def calm(self) -> None:

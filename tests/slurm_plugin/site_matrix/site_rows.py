@@ -238,7 +238,7 @@ SITE_ROWS = (
     MatrixRow(
         "a partition's MaxTime",
         partition_starts("--partition=short", "--time=4"),
-        partition_waits("short", (WHOLE, "--time=10"), "MaxTime=5", "MaxTime=20", "MaxTime=5", "MaxTime"),
+        partition_waits("short", (WHOLE, "--time=4"), "MaxTime=2", "MaxTime=20", "MaxTime=5", "MaxTime"),
     ),
     MatrixRow(
         "a partition's MaxNodes",

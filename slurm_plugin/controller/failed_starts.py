@@ -41,7 +41,7 @@ def refused(managed: ManagedJob, job: SlurmJob, reason: str) -> Refusals:
 
 def asked_for(managed: ManagedJob, job: SlurmJob) -> str:
     """What Slurm judges of a job, as a text; another one if its user or an administrator changes it."""
-    asked = replace(managed.job, preemptible=True)
+    asked = replace(managed.job, preemptible=True, machines=None)  # whose nodes come and go by themselves
     more = (job.partition, job.account, job.qos, job.licenses, job.memory_per_node_mb, job.memory_per_cpu_mb)
     return repr((asked, more))
 

@@ -283,3 +283,13 @@ def test_no_policy_sends_a_job_without_a_segment_into_more_blocks_than_it_needs(
     site.run_to(3000)
     assert [refusals(site, job) for job in (far, near)] == [[], []]
     assert {site.states().get(job, "COMPLETED") for job in (*first, far, near)} == {"COMPLETED"}
+
+
+def test_a_refused_job_is_left_out_longer_each_time_also_if_its_comment_changes(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    bad = site.submit(gpus_per_node=4)
+    site.slurm.refuse[bad] = "Resources are busy"
+    for step in range(1, 40):
+        site.run_to(10.0 * step)
+        site.slurm.update(bad, comment=f"dally:grace_s=60 step {step}")
+    assert [each["again_in_s"] for each in refusals(site, bad)] == [0.0, 0.0, 0.0, 60.0, 120.0, 240.0]

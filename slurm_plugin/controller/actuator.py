@@ -239,9 +239,9 @@ class Actuator:
                 orders.append(Reserve(name, on_nodes, user, minutes))
         self._order("reserve", orders, now)
 
-    def keep_for_oldest(self, now: float) -> None:
+    def keep_for_oldest(self, now: float, starts_jobs: bool) -> None:
         """Reserve the nodes on which our oldest waiting job can start earliest, if Slurm's jobs want them."""
-        orders = self._reconciler.conditions.oldest_first.reservation_orders(now)
+        orders = self._reconciler.conditions.oldest_first.reservation_orders(now, starts_jobs)
         self._order("reserve", orders, now)
 
     def _shared_nodes(self, nodes: Iterable[SlurmNode]) -> set[str]:

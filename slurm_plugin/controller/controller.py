@@ -263,7 +263,7 @@ class Controller:
             if self._actuator.requeue_due(now):
                 self._confirm(StoppingPhase)
             wakeup_s = inf if self._mode.drain else self._act(now)
-            self._actuator.keep_for_oldest(now)
+            self._actuator.keep_for_oldest(now, starts_jobs=not self._mode.drain)
         self._commit(now)
         if not self._mode.shadow:
             self._annotate(now)

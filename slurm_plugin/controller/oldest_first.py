@@ -42,8 +42,8 @@ LAPSED_S = 3600.0
 _CLOSE_S = 60.0
 """A claim keeps its nodes while others are not so much earlier."""
 
-_UNKNOWN_MIN = 24 * 60
-"""A reservation for a start of which nobody knows when it comes is made anew after so many minutes."""
+_UNKNOWN_MIN = 60
+"""So long is a reservation for a start of which nobody knows when it comes: without a controller it ends."""
 
 _TRIED = 20
 """So many of the oldest jobs are looked at for one that can have a claim."""
@@ -143,9 +143,12 @@ class OldestFirst:
             return f"{_kept(self.slurms, now)}, for {older}"
         return ""
 
-    def reservation_orders(self, now: float) -> list[Order]:
-        """How to make the reservations of claims those that there should be: of the claim of ours, if any."""
-        claim, orders, stands = self.ours, list[Order](), False
+    def reservation_orders(self, now: float, starts_jobs: bool = True) -> list[Order]:
+        """How to make the reservations of claims those that there should be: of the claim of ours, if any.
+
+        Where no job of ours is started, nothing is kept for one.
+        """
+        claim, orders, stands = self.ours if starts_jobs else None, list[Order](), False
         if claim and not isinstance(self._managed_jobs[claim.job.job_id].phase, PendingPhase):
             claim = None
         for each in self._reservations:
@@ -160,7 +163,7 @@ class OldestFirst:
             minutes = _UNKNOWN_MIN if start_s == inf else ceil(KEPT_S / 60)
             ahead_s = start_s if now < start_s < inf else None
             name, nodes = claim_name(claim.job.job_id, now), tuple(sorted(claim.earliest.nodes))
-            orders.append(Reserve(name, nodes, claim.job.user, minutes, ahead_s))
+            orders.insert(0, Reserve(name, nodes, claim.job.user, minutes, ahead_s))
         return orders
 
     # Who is oldest.
@@ -291,9 +294,10 @@ def _arrival(managed: ManagedJob) -> Arrival:
 
 
 def _is_of(reservation: Reservation, claim: Claim, now: float) -> bool:
-    """Whether a reservation keeps the nodes of a claim, and early enough."""
+    """Whether a reservation keeps the nodes of a claim, early enough and not only for a while longer."""
     latest_s = max(now, claim.earliest.start_s) + _CLOSE_S
-    return (
+    goes_on = claim.earliest.start_s < inf or reservation.end_s > now + KEPT_S
+    return goes_on and (
         reserved_for(reservation) == claim.job.job_id
         and {*reservation.nodes} == claim.earliest.nodes
         and reservation.start_s <= latest_s

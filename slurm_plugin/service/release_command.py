@@ -11,12 +11,13 @@ import click
 
 from dally.words import plural
 from slurm_plugin.client.backends import open_slurm
-from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, Slurm, SlurmJob, State
+from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, Slurm, SlurmJob, State, Unreserve
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.job_requests import read_request, release_order
 from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
 from slurm_plugin.controller.managed_job import ManagedJob, StartingPhase
 from slurm_plugin.controller.node_sets import is_pinned
+from slurm_plugin.controller.unavailable_gpus import is_claim
 from slurm_plugin.service.cli import clean, config_option, json_option, lasting
 
 _ALIVE_S = 90.0
@@ -60,9 +61,12 @@ def release_to_slurm(
 ) -> ReleaseResult:
     """Carry out the orders; a job that has left meanwhile counts neither way.
 
+    The nodes that were kept for one of them are open to all first.
+
     Raises:
         SlurmUnavailableError: Slurm did not answer.
     """
+    slurm.run([Unreserve(each.name, unused=True) for each in slurm.reservations() if is_claim(each)])
     answers = slurm.run(orders)
     said = {order.job_id: answer for order, answer in zip(orders, answers, strict=True) if answer is not None}
     still = {order.job_id for order in release_orders(slurm.jobs(), managed_jobs)} if said else set()

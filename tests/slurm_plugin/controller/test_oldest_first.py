@@ -8,7 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import State
+from slurm_plugin.client.slurm import Reservation, State
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.oldest_first import KEPT_S, OldestFirst
 from slurm_plugin.controller.unavailable_gpus import is_claim
@@ -79,6 +80,41 @@ def test_younger_jobs_of_slurms_that_could_not_end_before_are_kept_from_the_node
     assert site.states()[gang] == "RUNNING"
     site.run_to(130)
     assert not [each for each in site.slurm.reservations() if is_claim(each)]
+
+
+def waiting_gang(folder: Path) -> tuple[Site, str]:
+    """A gang of Dally's waits for a job without a time limit, and a younger one of Slurm's own has passed."""
+    site = small_site(folder)
+    plain(site, nodes=1, gpus_per_node=4, run_time_s=20_000)
+    gang = site.submit(nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(1)
+    plain(site, gpus_per_node=1, run_time_s=20_000, time_limit_s=30_000)
+    site.run_to(2)
+    return site, gang
+
+
+def claims(site: Site) -> list[Reservation]:
+    return [each for each in site.slurm.reservations() if is_claim(each)]
+
+
+def test_a_claim_for_a_start_at_an_unknown_time_ends_within_the_hour_without_a_controller(
+    tmp_path: Path,
+) -> None:
+    site, gang = waiting_gang(tmp_path)
+    for _ in range(12):
+        site.run_to(site.now_s + 600)
+        [claim] = claims(site)
+        assert site.now_s < claim.end_s <= site.now_s + 3600
+    assert site.states()[gang] == "PENDING"
+
+
+def test_a_controller_that_starts_nothing_keeps_nothing_for_its_jobs(tmp_path: Path) -> None:
+    site, _ = waiting_gang(tmp_path)
+    assert claims(site)
+    site.mode = ControllerMode(drain=True)
+    site.restart()
+    site.run_to(site.now_s + 30)
+    assert not claims(site)
 
 
 def test_a_claim_lapses_once_its_job_could_have_started_and_did_not(tmp_path: Path) -> None:

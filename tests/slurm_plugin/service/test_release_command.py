@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.client.slurm import Hold, Order, ReleaseOnNodes
+from slurm_plugin.client.slurm import Hold, Order, ReleaseOnNodes, Reservation
+from slurm_plugin.controller.unavailable_gpus import claim_name
 from tests.slurm_plugin.daemons import NODES, DaemonSite
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import SubmitSpec
@@ -78,6 +79,15 @@ def test_a_job_that_was_placed_gets_its_own_number_of_nodes_back(
     assert site.slurm.jobs()[0].min_nodes == 3
     release(site, "--yes")
     assert site.slurm.jobs()[0].min_nodes == nodes
+
+
+def test_nodes_that_were_kept_for_one_of_them_are_open_again(site: DaemonSite) -> None:
+    job = site.submit(gpus_per_node=8)
+    now_s = time.time()
+    site.slurm.reserve(Reservation(claim_name(job, now_s), ("n1",), now_s, now_s + 3600), "alice")
+    site.slurm.reserve(Reservation("maintenance", ("n1",), now_s, now_s + 3600), "root")
+    release(site, "--yes")
+    assert [each.name for each in site.slurm.reservations()] == ["maintenance"]
 
 
 def test_it_asks_and_does_nothing_if_told_so(site: DaemonSite) -> None:

@@ -27,7 +27,9 @@ from slurm_plugin.request import SIGNALS
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,254}", re.ASCII)
 _USER = re.compile(r"[A-Za-z0-9_][\w.@$-]{0,254}", re.ASCII)
-_COMMENT = re.compile("[ -~]{0,500}")
+_COMMENT = re.compile("[ -~]{0,10000}")
+"""With a mark that names 1024 bytes of nodes and a file of 512, all of them in hexadecimal digits."""
+
 _SIGNAL = re.compile("|".join(SIGNALS))
 _MARK = "end-of-order"
 _ANSWER_TO_MARK = f"invalid keyword: {_MARK}"

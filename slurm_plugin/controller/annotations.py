@@ -19,7 +19,9 @@ MOST_ANNOTATED = 20
 """In one cycle: each update is a request to slurmctld, and none is urgent."""
 
 _LONGEST = 200
-_MAY_NOT = re.compile("denied|invalid user", re.IGNORECASE)
+_MAY_NOT = re.compile("[^']*(denied|invalid user)", re.IGNORECASE)
+"""How Slurm says that Dally may not; what it quotes are the words of others."""
+
 _WAITS = (IneligiblePhase, PendingPhase, ReleasedPhase)
 
 
@@ -65,7 +67,7 @@ class Annotations:
         """Slurm took or refused the orders."""
         for order, refusal in zip(orders, answers, strict=True):
             self._annotated_s[order.job_id] = now
-            if refusal is not None and _MAY_NOT.search(refusal) and not self._may_not:
+            if refusal is not None and _MAY_NOT.match(refusal) and not self._may_not:
                 self._may_not = True
                 self._log(now, "annotations_refused", job=order.job_id, said=refusal)
 

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.controller.annotations import ANNOTATED_AGAIN_S, MOST_ANNOTATED, SIGN, annotated
+from slurm_plugin.client.scontrol import check
+from slurm_plugin.client.slurm import Annotate
+from slurm_plugin.controller.annotations import (
+    ANNOTATED_AGAIN_S,
+    MOST_ANNOTATED,
+    SIGN,
+    Annotations,
+    annotated,
+)
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.request import Request, decode_job, encode
 from tests.slurm_plugin.worlds import Site
@@ -84,6 +92,20 @@ def test_a_shadow_writes_nothing(tmp_path: Path) -> None:
     site.submit(gpus_per_node=8, nodes=4)
     site.run_to(30.0)
     assert set(comments(site).values()) == {""}
+
+
+def test_words_of_one_user_do_not_end_the_annotations_of_all(tmp_path: Path) -> None:
+    annotations, job = Annotations(lambda now, event, **said: events.append(event)), Annotate("17", "x")
+    events: list[str] = []
+    annotations.answered([job], ["'dally:progress=%2Fdenied' is no comment in plain characters"], 1.0)
+    assert not events
+    annotations.answered([job], ["Access/permission denied"], 2.0)
+    assert events == ["annotations_refused"]
+
+
+def test_the_longest_mark_still_has_room_for_words() -> None:
+    request = Request(nodes="n[1-2]," * 146, progress="/" + "é" * 255)
+    check(Annotate("17", annotated(encode(request), "no GPUs")))
 
 
 def test_where_slurm_does_not_let_us_it_is_told_once(tmp_path: Path) -> None:

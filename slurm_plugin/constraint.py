@@ -22,7 +22,7 @@ def alternatives(constraint: str) -> tuple[str, ...]:
     """
     if found := _ONE_FOR_ALL.fullmatch(constraint):
         before, features, after = found.groups()
-        return tuple(f"{before}{feature}{after}" for feature in features.split("|"))
+        return tuple(f"{before}{feature}{after}" for feature in dict.fromkeys(features.split("|")))
     if _RELATED.search(constraint):
         raise InputError(f"--constraint={constraint} relates the nodes of a job to each other")
     return (constraint,)
@@ -50,7 +50,7 @@ def satisfies(constraint: str, features: frozenset[str]) -> bool:
         met = _operators(words, features)
         if words:
             raise _NonsenseError
-    except _NonsenseError:
+    except (_NonsenseError, RecursionError):
         raise InputError(f"--constraint={constraint} makes no sense") from None
     return met
 

@@ -89,6 +89,8 @@ class Request:
             raise InputError(f"min_gpus {self.min_gpus} is more than max_gpus {self.max_gpus}")
         if not 1 <= self.max_copies <= _MOST_COPIES:
             raise InputError(f"max_copies is {self.max_copies}, must be 1 to {_MOST_COPIES}")
+        if not 0 <= self.switch_wait_s <= SWITCH_WAIT_S:
+            raise InputError(f"switch_wait_s is {self.switch_wait_s}, must be 0 to {SWITCH_WAIT_S}")
         if self.max_copies > 1 and (self.min_gpus or self.max_gpus):
             raise InputError("a job has copies or a range of GPUs, not both")
 

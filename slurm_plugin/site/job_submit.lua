@@ -38,7 +38,7 @@ local VALID = { -- as in slurm_plugin/request.py
   model = text("^[%w_.:+-]+$", 64), tag = text("^[%da-f]+$", 32),
   signal = one_of("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT"),
   grace_s = whole(86400), min_gpus = whole(1000000), max_gpus = whole(1000000), max_copies = whole(1000),
-  nodes = text("^[%w_.,%[%]-]+$", 1024), switches = whole(1000000), switch_wait_s = whole(86400),
+  nodes = text("^[%w_.,%[%]-]+$", 1024), switches = whole(1000000), switch_wait_s = whole(SWITCH_WAIT_S),
   progress = text("^/[^%c]+$", 512), companion_of = text("^%d+$", 10),
   held = one_of("0", "1"), plain = one_of("0", "1"),
 }
@@ -119,6 +119,7 @@ local function fixed_by(job)
   for _, field in ipairs(NODE_FIELDS) do
     if (job[field] or "") ~= "" then return field end
   end
+  if (job.req_nodes or "") ~= "" and not VALID.nodes(job.req_nodes) then return "req_nodes" end
   if is_related(job.features or "") then return "features" end
   if (number(job.segment_size) or 0) > 1 then return "segment" end -- one node fixes nothing
   if job.contiguous == 1 then return "contiguous" end

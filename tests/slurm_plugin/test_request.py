@@ -54,6 +54,7 @@ def test_what_a_newer_wrapper_adds_is_passed_over() -> None:
         ("dally:min_gpus=4&max_gpus=2", "min_gpus 4 is more than max_gpus 2"),
         ("dally:max_copies=0", "max_copies is 0, must be 1 to 1000"),
         ("dally:max_copies=2&max_gpus=8", "copies or a range of GPUs, not both"),
+        ("dally:switches=1&switch_wait_s=999999", "switch_wait_s is 999999, must be 0 to 300"),
     ],
 )
 def test_a_comment_written_by_hand_is_refused(comment: str, message: str) -> None:

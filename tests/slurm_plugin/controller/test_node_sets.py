@@ -8,7 +8,7 @@ import pytest
 from dally.errors import InputError
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold, ReleaseToSlurm
-from slurm_plugin.constraint import alternatives
+from slurm_plugin.constraint import alternatives, satisfies
 from slurm_plugin.controller.job_requests import release_order
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
@@ -29,6 +29,7 @@ def submit(site: Site, request: Request, **spec: object) -> str:
         ("a&b", ("a&b",)),
         ("[a|b]", ("a", "b")),
         ("ib&[a|b|c]", ("ib&a", "ib&b", "ib&c")),
+        ("[a|b|a]", ("a", "b")),
     ],
 )
 def test_what_all_nodes_of_a_job_must_meet(constraint: str, each: tuple[str, ...]) -> None:
@@ -39,6 +40,11 @@ def test_what_all_nodes_of_a_job_must_meet(constraint: str, each: tuple[str, ...
 def test_other_relations_between_nodes_are_not_judged(constraint: str) -> None:
     with pytest.raises(InputError, match="relates the nodes"):
         alternatives(constraint)
+
+
+def test_a_constraint_of_parentheses_without_end_is_refused() -> None:
+    with pytest.raises(InputError):
+        satisfies(f"{'(' * 10_000}a{')' * 10_000}", frozenset("a"))
 
 
 def test_a_job_gets_the_nodes_that_it_names(tmp_path: Path) -> None:

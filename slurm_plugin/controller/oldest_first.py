@@ -82,14 +82,15 @@ class OldestFirst:
 
     Args:
         managed_jobs: Our jobs, by number.
+        machines: Names of the nodes on which Dally starts jobs: only there do the two sides meet.
 
     Attributes:
         slurms: The claim of Slurm's oldest job.
         ours: The claim of Dally's oldest job; only while a younger job of Slurm's could take its GPUs.
     """
 
-    def __init__(self, managed_jobs: Mapping[str, ManagedJob]) -> None:
-        self._managed_jobs = managed_jobs
+    def __init__(self, managed_jobs: Mapping[str, ManagedJob], machines: Iterable[str]) -> None:
+        self._managed_jobs, self._machines = managed_jobs, frozenset(machines)
         self.slurms: Claim | None = None
         self.ours: Claim | None = None
         self._lapses_s: dict[str, float] = {}
@@ -169,7 +170,16 @@ class OldestFirst:
     # Who is oldest.
 
     def _oldest_of_slurm(self, now: float) -> WaitingJob | None:
-        waiting = [job for job in self._jobs.values() if self._is_slurms(job) and waits_for_nodes(job, now)]
+        nodes = self._room.nodes
+        shared = {name for each in self._machines & nodes.keys() for name in nodes[each].partitions}
+        waiting = [
+            job
+            for job in self._jobs.values()
+            if self._is_slurms(job)
+            and _names_gpus(job)
+            and not shared.isdisjoint(job.partition.split(","))
+            and waits_for_nodes(job, now)
+        ]
         waiting.sort(key=lambda job: arrival(job.submit_s, job.job_id))
         return self._first_that_can(map(self._job_of_slurm, waiting), now)
 
@@ -282,6 +292,11 @@ def waits_for_nodes(job: SlurmJob, now: float) -> bool:
         and job.begin_s <= max(now, job.submit_s + 1)
         and not job.reason.startswith(_HINDERED)
     )
+
+
+def _names_gpus(job: SlurmJob) -> bool:
+    """Whether a job may ask for GPUs: others, of which there may be thousands, are not looked at closely."""
+    return any("gpu" in text for text in (job.tres_per_node, job.tres_per_task, job.tres_per_job))
 
 
 def _countable(job: SlurmJob) -> SlurmJob:

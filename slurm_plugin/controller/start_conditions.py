@@ -60,7 +60,7 @@ class StartConditions:
         self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
-        self.oldest_first = OldestFirst(managed_jobs)
+        self.oldest_first = OldestFirst(managed_jobs, state.topology.machine_index)
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
 

@@ -13,6 +13,7 @@ from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.oldest_first import KEPT_S, OldestFirst
 from slurm_plugin.controller.unavailable_gpus import is_claim
+from slurm_plugin.service.controller_inputs import cut
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
@@ -80,6 +81,26 @@ def test_younger_jobs_of_slurms_that_could_not_end_before_are_kept_from_the_node
     assert site.states()[gang] == "RUNNING"
     site.run_to(130)
     assert not [each for each in site.slurm.reservations() if is_claim(each)]
+
+
+def test_jobs_that_cannot_want_dallys_nodes_do_not_take_the_claim_of_one_that_does(tmp_path: Path) -> None:
+    machines = [machine.name for machine in SMALL.machines]
+    both = dict.fromkeys(machines[:3], ("gpu", "small")) | {machines[3]: ("other",)}
+    site = Site(tmp_path, SMALL, "fifo", partitions=both)
+    site.topology = cut(SMALL, dict.fromkeys(machines[:3], 4))
+    site.restart()
+    for _ in range(3):
+        plain(site, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    plain(site, gpus_per_node=4, partition="other", run_time_s=5000, time_limit_s=6000)
+    site.run_to(1)
+    for _ in range(30):  # in another partition, and without GPUs
+        plain(site, gpus_per_node=4, partition="other", run_time_s=5000, time_limit_s=6000)
+        plain(site, nodes=2, cpus=1)
+    own = plain(site, nodes=3, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(10)
+    claim = site.controller.reconciler.conditions.oldest_first.slurms
+    assert claim is not None
+    assert (claim.job.job_id, {*claim.earliest.nodes}) == (own, {*machines[:3]})
 
 
 def waiting_gang(folder: Path) -> tuple[Site, str]:

@@ -12,7 +12,7 @@ from slurm_plugin.client.slurm import Reservation, State
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.oldest_first import KEPT_S, OldestFirst
-from slurm_plugin.controller.unavailable_gpus import is_claim
+from slurm_plugin.controller.unavailable_gpus import claim_name, is_claim
 from slurm_plugin.service.controller_inputs import cut
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
@@ -136,6 +136,18 @@ def test_a_controller_that_starts_nothing_keeps_nothing_for_its_jobs(tmp_path: P
     site.restart()
     site.run_to(site.now_s + 30)
     assert not claims(site)
+
+
+def test_claims_of_jobs_that_are_gone_are_taken_away_and_those_of_another_controller_left(
+    tmp_path: Path,
+) -> None:
+    site = small_site(tmp_path)
+    theirs = site.slurm.submit(SubmitSpec(gpus_per_node=4, partition="other"))
+    nodes = (SMALL.machines[0].name,)
+    for job in ("99", theirs):
+        site.slurm.reserve(Reservation(claim_name(job, 0.0), nodes, 0.0, 3600.0), "bob")
+    site.run_to(10)
+    assert [each.name for each in claims(site)] == [claim_name(theirs, 0.0)]
 
 
 def test_a_claim_lapses_once_its_job_could_have_started_and_did_not(tmp_path: Path) -> None:

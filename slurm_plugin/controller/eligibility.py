@@ -27,7 +27,7 @@ def ineligible_reason(
     """Why a pending job may not start now, in words; empty if it may.
 
     Args:
-        managed: Its managed.
+        managed: What the controller knows of it.
         job: As Slurm shows it.
         request: What its comments say now.
         slots: How many more tasks of each limited array may run; a task that may takes one.

@@ -18,7 +18,7 @@ def leave_reason(
     A maintenance that has begun leaves the jobs alone that it found: its administrator chose so.
 
     Args:
-        managed: Its managed.
+        managed: What the controller knows of it.
         job: As Slurm shows it.
         life: Its work so far, and its speed.
         reservations: All reservations.

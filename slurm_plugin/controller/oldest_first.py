@@ -30,7 +30,13 @@ from slurm_plugin.controller.earliest_nodes import EarliestStart, GpuHold, earli
 from slurm_plugin.controller.job_requests import demand
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import NodeRoom
-from slurm_plugin.controller.unavailable_gpus import claim_name, is_claim, reserved_before, reserved_for
+from slurm_plugin.controller.unavailable_gpus import (
+    WITHOUT_LIMIT_S,
+    claim_name,
+    is_claim,
+    reserved_before,
+    reserved_for,
+)
 from slurm_plugin.request import Request
 
 KEPT_S = 600.0
@@ -282,7 +288,7 @@ class OldestFirst:
 
     def _earliest(self, job: WaitingJob, nodes: Mapping[str, int], now: float) -> EarliestStart | None:
         limit_s = self._jobs[job.job_id].time_limit_s
-        closed = reserved_before(now + (limit_s or 0.0), self._reservations)
+        closed = reserved_before(now + (limit_s or WITHOUT_LIMIT_S), self._reservations)
         in_all = {name: gpus for name, gpus in nodes.items() if name not in closed}
         return earliest_start(job.gang, job.min_nodes, in_all, self._holds, now)
 

@@ -24,15 +24,12 @@ from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
 from slurm_plugin.controller.node_sets import chosen, node_sets, on_switches, switches_until_s
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
-from slurm_plugin.controller.unavailable_gpus import reserved_before
+from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, reserved_before
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
 _RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
 _NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
-
-_UNLIMITED_S = 365 * 86_400.0
-"""What Slurm takes a job without a time limit to run, where a reservation comes."""
 
 
 class StartConditions:
@@ -99,7 +96,7 @@ class StartConditions:
         asked, room = managed.job, self.room
         if not room.nodes:
             return asked, ""
-        end_s = now + (asked.time_limit_s or _UNLIMITED_S)
+        end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
         reserved, full = reserved_before(end_s, self.reservations), self._full.get(managed.job_id)
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = beside_others.difference(reserved) if reserved else beside_others

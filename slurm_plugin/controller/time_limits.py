@@ -65,7 +65,7 @@ def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:
     """When a running job must be asked for its checkpoint, as its limit comes too early; inf if it does not.
 
     Args:
-        managed: Its managed.
+        managed: What the controller knows of it.
         job: As Slurm shows it.
         life: Its work so far, and its speed.
     """

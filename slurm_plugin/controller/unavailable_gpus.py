@@ -11,6 +11,9 @@ from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, StartingPha
 RESERVATION_PREFIX = "dally_"
 """What the names of our own reservations begin with."""
 
+WITHOUT_LIMIT_S = 365 * 86_400.0
+"""What Slurm takes a job without a time limit to run, where a reservation comes."""
+
 _CLAIM = ".oldest"
 
 _OF_JOB = re.compile(rf"{RESERVATION_PREFIX}([0-9]+(?:_[0-9]+)?)_[0-9]+", re.ASCII)

@@ -150,6 +150,19 @@ def test_claims_of_jobs_that_are_gone_are_taken_away_and_those_of_another_contro
     assert [each.name for each in claims(site)] == [claim_name(theirs, 0.0)]
 
 
+def test_a_job_without_a_limit_claims_no_node_that_a_maintenance_takes_later(tmp_path: Path) -> None:
+    site = small_site(tmp_path)
+    names = [machine.name for machine in SMALL.machines]
+    site.slurm.reserve(Reservation("works", (names[0],), 1e6, 2e6, maintenance=True), "root")
+    plain(site, nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(1)
+    plain(site, nodes=2, gpus_per_node=4, time_limit_s=None)
+    site.run_to(10)
+    claim = site.controller.reconciler.conditions.oldest_first.slurms
+    assert claim is not None
+    assert names[0] not in claim.earliest.nodes
+
+
 def test_a_claim_lapses_once_its_job_could_have_started_and_did_not(tmp_path: Path) -> None:
     site = small_site(tmp_path, "srtf")
     stuck = plain(site, gpus=1, licenses="matlab", time_limit_s=600)  # Slurm says Resources at first

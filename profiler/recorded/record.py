@@ -172,6 +172,7 @@ def read_record(path: Path) -> RankRecord:
         TypeError,
         AttributeError,
         IndexError,
+        RecursionError,
     ) as error:
         raise InputError(f"{path}: not a record of a rank: {error!r}") from error
 

@@ -71,6 +71,7 @@ def test_a_record_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
         gzip.compress(b"{}"),
         gzip.compress(b'{"rank": 0}\n[]'),
         gzip.compress(b"7\n{}"),
+        gzip.compress(b"[" * 100_000 + b"\n{}"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=": not a record of a rank"):

@@ -24,6 +24,9 @@ _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
 
+_ANY = "any"
+"""What messages and `remove_profile` call the GPU type of a profile that is of none alone."""
+
 
 @dataclass(frozen=True)
 class ProfileSet:
@@ -236,7 +239,7 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
 
 
 def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Path:
-    """Delete the profile of a model from a folder; the GPU type is needed where it has several.
+    """Delete the profile of a model from a folder; the GPU type, or `any`, is needed where it has several.
 
     Returns:
         The file deleted.
@@ -249,9 +252,9 @@ def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Pat
     if not named:
         known = ", ".join(sorted({each.model.name for each in there.values()})) or "none"
         raise InputError(f"no profile of model {model} in {folder}; there are {known}")
-    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type)]
+    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type or _ANY)]
     if len(found) != 1:
-        types = ", ".join(sorted({each.env.gpu_type or "any" for each in named.values()}))
+        types = ", ".join(sorted({each.env.gpu_type or _ANY for each in named.values()}))
         on = f" on GPU type {gpu_type}" if gpu_type else ""
         raise InputError(f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}")
     path = Path(found[0])

@@ -159,13 +159,19 @@ def _together(name: str, by_source: Mapping[str, Profile], allow_mixed: bool) ->
             )
         seen[key] = source
     profiles = by_source.values()
-    modes = sorted({profile.provenance.mode for profile in profiles})
-    if not allow_mixed and len({mode.on_cpu for mode in modes}) > 1:
+    if not allow_mixed:
+        _require_one_kind(name, (profile.provenance.mode for profile in profiles))
+    return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
+
+
+def _require_one_kind(name: str, modes: Iterable[ProfileMode]) -> None:
+    """Raise InputError if some of the profiles of a set are from CPUs and some from GPUs."""
+    found = sorted({*modes})
+    if len({mode.on_cpu for mode in found}) > 1:
         raise InputError(
-            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl, imported "
+            f"profile set {name} mixes CPU and GPU profiles ({', '.join(found)}); use only nccl, imported "
             "and given ones, or only gloo and emulated ones, or allow the mix"
         )
-    return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
 
 def write_profile(profile: Profile, path: Path) -> None:
@@ -212,6 +218,12 @@ def require_absent(path: Path) -> None:
     """Raise InputError if there is such a profile."""
     if path.exists():
         raise InputError(f"{path} exists; `profile-models remove` takes it away")
+
+
+def require_alike(folder: Path, mode: ProfileMode) -> None:
+    """Raise InputError if a profile of this mode cannot be added to a folder, or what it holds is wrong."""
+    there = _profiles_in(folder).values()
+    _require_one_kind(str(folder), (mode, *(profile.provenance.mode for profile in there)))
 
 
 def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path:

@@ -196,6 +196,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         groups={
             str(name): RecordedGroup(tuple(map(int, group["ranks"])), str(group["description"]))
             for name, group in about["groups"].items()
+            if group["ranks"]
         },
         step=typical,
         step_s=step_s,

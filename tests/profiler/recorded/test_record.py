@@ -51,6 +51,11 @@ def test_messages_that_flight_recorder_sees_are_not_counted_twice(tmp_path: Path
     assert len(record.step) == 1
 
 
+def test_a_group_without_ranks_is_none(tmp_path: Path) -> None:
+    groups: dict[str, tuple[Sequence[int], str]] = {**PAIR, "1": ((), "of others")}
+    assert list(read_record(write(tmp_path, 0, 2, groups, [])).groups) == ["0"]
+
+
 def test_a_step_is_what_lies_between_two_steps_of_the_optimizer(tmp_path: Path) -> None:
     step = [entry("0", "nccl:all_reduce", [1000]), entry("0", "nccl:all_reduce", [24], "Float")]
     record = read_record(write(tmp_path, 0, 2, PAIR, step))

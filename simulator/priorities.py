@@ -24,6 +24,9 @@ LEAST = 1.0
 
 _DAY_S = 86_400.0
 
+_LEAST_PERIOD_S = 1.0
+"""Each period is a moment of the simulation: with much shorter ones it would not end."""
+
 Payer = tuple[str, str]
 """Account and user: what Slurm calls an association."""
 
@@ -103,9 +106,11 @@ def parse_priorities(table: Mapping[str, Any]) -> PrioritySettings:
     """
     numbers = {name: value for name, value in table.items() if name not in ("accounts", "users")}
     read = _numbers(PrioritySettings, numbers, "")
-    for name in ("max_age_s", "half_life_s", "period_s"):
+    for name in ("max_age_s", "half_life_s"):
         if read.get(name) == 0:
             raise InputError(f"{name} is 0, must be a positive number")
+    if read.get("period_s", _LEAST_PERIOD_S) < _LEAST_PERIOD_S:
+        raise InputError(f"period_s is {read['period_s']:g}, must be {_LEAST_PERIOD_S:g} or more")
     accounts = {name: _account(name, each) for name, each in _tables(table, "accounts").items()}
     users = {
         name: UserSettings(**_numbers(UserSettings, each, f"users.{name}."))

@@ -24,6 +24,9 @@ _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
 
+_ANY = "any"
+"""What messages and `remove_profile` call the GPU type of a profile that is of none alone."""
+
 
 @dataclass(frozen=True)
 class ProfileSet:
@@ -156,13 +159,19 @@ def _together(name: str, by_source: Mapping[str, Profile], allow_mixed: bool) ->
             )
         seen[key] = source
     profiles = by_source.values()
-    modes = sorted({profile.provenance.mode for profile in profiles})
-    if not allow_mixed and len({mode.on_cpu for mode in modes}) > 1:
+    if not allow_mixed:
+        _require_one_kind(name, (profile.provenance.mode for profile in profiles))
+    return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
+
+
+def _require_one_kind(name: str, modes: Iterable[ProfileMode]) -> None:
+    """Raise InputError if some of the profiles of a set are from CPUs and some from GPUs."""
+    found = sorted({*modes})
+    if len({mode.on_cpu for mode in found}) > 1:
         raise InputError(
-            f"profile set {name} mixes CPU and GPU profiles ({', '.join(modes)}); use only nccl, imported "
+            f"profile set {name} mixes CPU and GPU profiles ({', '.join(found)}); use only nccl, imported "
             "and given ones, or only gloo and emulated ones, or allow the mix"
         )
-    return ProfileSet(name, tuple(sorted(profiles, key=_sort_key)))
 
 
 def write_profile(profile: Profile, path: Path) -> None:
@@ -211,6 +220,12 @@ def require_absent(path: Path) -> None:
         raise InputError(f"{path} exists; `profile-models remove` takes it away")
 
 
+def require_alike(folder: Path, mode: ProfileMode) -> None:
+    """Raise InputError if a profile of this mode cannot be added to a folder, or what it holds is wrong."""
+    there = _profiles_in(folder).values()
+    _require_one_kind(str(folder), (mode, *(profile.provenance.mode for profile in there)))
+
+
 def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path:
     """Write a profile beside those that a folder holds, which it makes if need be.
 
@@ -236,7 +251,7 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
 
 
 def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Path:
-    """Delete the profile of a model from a folder; the GPU type is needed where it has several.
+    """Delete the profile of a model from a folder; the GPU type, or `any`, is needed where it has several.
 
     Returns:
         The file deleted.
@@ -249,9 +264,9 @@ def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Pat
     if not named:
         known = ", ".join(sorted({each.model.name for each in there.values()})) or "none"
         raise InputError(f"no profile of model {model} in {folder}; there are {known}")
-    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type)]
+    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type or _ANY)]
     if len(found) != 1:
-        types = ", ".join(sorted({each.env.gpu_type or "any" for each in named.values()}))
+        types = ", ".join(sorted({each.env.gpu_type or _ANY for each in named.values()}))
         on = f" on GPU type {gpu_type}" if gpu_type else ""
         raise InputError(f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}")
     path = Path(found[0])

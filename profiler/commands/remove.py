@@ -10,11 +10,14 @@ from profiler.commands.options import profiles_folder
 
 @click.command()
 @click.argument("name")
-@click.option("--gpu-type", metavar="TYPE", help="The GPUs, where the model has profiles on several types.")
+@click.option("--gpu-type", metavar="TYPE", help="Of the profile, where the model has several; or any.")
 @profiles_folder
 def command(name: str, gpu_type: str | None, out: Path) -> None:
     """Remove the profile of the model NAME.
 
-    Of one that was measured, the raw files stay: `profile-models fit` makes it again.
+    What was measured for it stays. `profile-models fit` makes it again of OUT/raw; of OUT/steps the same
+    `profile-models run` with --resume does.
+
+    Example: profile-models remove my-llm --gpu-type h100
     """
     click.echo(f"removed: {remove_profile(out, name, gpu_type)}")

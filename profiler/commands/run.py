@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from dally.errors import InputError
-from dally.profiles.files import add_profile, profile_path, require_absent
+from dally.profiles.files import add_profile, profile_path, require_absent, require_alike
 from dally.profiles.given import check_name, given_profile
 from profiler.commands import values
 from profiler.commands.measuring import INTERRUPTED, interruptible
@@ -98,6 +98,7 @@ def command(
         measured = folder.read()
         if not (resume and measured):
             require_absent(path)
+        require_alike(out, there.mode)
         with interruptible(), locked_folder(folder.folder, folder.folder):
             left = _left(runs, measured, argv, folder, resume)
             try:

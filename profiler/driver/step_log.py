@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 from dally.errors import InputError
 
@@ -145,8 +145,13 @@ def _find_json(line: str) -> dict[str, str] | None:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    said = {name: str(data[name]) for name in ("step", "seconds") if name in data}
+    said = {name: str(data[name]) for name in ("step", "seconds") if _is_number(data.get(name))}
     return said or None
+
+
+def _is_number(value: object) -> bool:
+    """Whether a JSON value can be a step or its seconds; lines in which it is something else are not ours."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf
 
 
 def _number(text: str, line: str) -> float:

@@ -172,6 +172,7 @@ def read_record(path: Path) -> RankRecord:
         TypeError,
         AttributeError,
         IndexError,
+        RecursionError,
     ) as error:
         raise InputError(f"{path}: not a record of a rank: {error!r}") from error
 
@@ -195,6 +196,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         groups={
             str(name): RecordedGroup(tuple(map(int, group["ranks"])), str(group["description"]))
             for name, group in about["groups"].items()
+            if group["ranks"]
         },
         step=typical,
         step_s=step_s,

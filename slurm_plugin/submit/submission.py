@@ -199,7 +199,9 @@ def build_request(submission: Submission, tag: str) -> Request:
 def learn_folder(submission: Submission) -> Path | None:
     """Where the job's records go; None if it is not to be recorded."""
     folder = submission.asked.get("learn")
-    return Path.cwd() / (submission.settings.get("chdir") or "") / folder if folder else None
+    if not folder:
+        return None
+    return Path.cwd() / (submission.settings.get("chdir") or "") / os.path.expanduser(folder)
 
 
 def _refuse_script(model: str | None, has_script: bool) -> None:

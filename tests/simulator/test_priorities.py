@@ -69,7 +69,8 @@ def test_a_file_says_weights_and_shares(tmp_path: Path) -> None:
     [
         ({"weight_cpu": 1}, "unknown key weight_cpu; valid: weight_age, weight_fair_share"),
         ({"weight_age": -1}, "weight_age is -1, must be a number of 0 or more"),
-        ({"period_s": 0}, "period_s is 0, must be a positive number"),
+        ({"half_life_s": 0}, "half_life_s is 0, must be a positive number"),
+        ({"period_s": 1e-9}, "period_s is 1e-09, must be 1 or more"),
         ({"accounts": {"a": {"share": 1}}}, "unknown key accounts.a.share; valid: shares, qos_factor"),
         ({"accounts": {"a": {"qos_factor": 2}}}, "accounts.a.qos_factor is 2, must be 0 to 1"),
         ({"accounts": {"a": {"users": "ann"}}}, "accounts.a.users is 'ann', must be a list of names"),

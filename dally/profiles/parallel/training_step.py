@@ -114,8 +114,11 @@ class TrainingStep:
     def __post_init__(self) -> None:
         self.gpu.matrix_flops(self.precision)
         self.batch.microbatches(self.plan)
-        if self.plan.pp > self.model.layers:
-            raise InputError(f"plan: pp is {self.plan.pp}, more than the model's {self.model.layers} layers")
+        parts = {"pp": "layers", "tp": "heads", "ep": "experts"}
+        for axis, part in parts.items():
+            ranks, count = getattr(self.plan, axis), getattr(self.model, part)
+            if ranks > max(1, count):
+                raise InputError(f"plan: {axis} is {ranks}, more than the model's {count} {part}")
         if sum(self.stage_layers) != self.model.layers:
             raise InputError(
                 f"plan: stages have {sum(self.stage_layers)} layers, the model has {self.model.layers}"

@@ -48,6 +48,8 @@ class Transformer:
         for name in ("layers", "hidden", "heads", "ffn", "vocabulary", "top_k"):
             if not 1 <= getattr(self, name) <= _MOST:
                 raise InputError(f"model: {name} is {getattr(self, name)}, must be 1 to {_MOST:,}")
+        if not self.head_size and self.hidden < self.heads:
+            raise InputError(f"model: heads is {self.heads}, must be at most hidden = {self.hidden}")
 
     @property
     def attention_width(self) -> int:

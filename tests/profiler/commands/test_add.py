@@ -78,6 +78,14 @@ def test_of_several_gpu_types_the_one_named_is_removed(tmp_path: Path) -> None:
     assert [profile.env.gpu_type for profile in load_profiles(tmp_path).profiles] == ["h100"]
 
 
+def test_the_profile_of_any_type_is_removed_beside_one_of_a_type(tmp_path: Path) -> None:
+    invoke(tmp_path, "add", "my-llm", *TIMES)
+    invoke(tmp_path, "add", "my-llm", *TIMES, "--gpu-type=h100")
+    removed = invoke(tmp_path, "remove", "my-llm", "--gpu-type=any")
+    assert removed.output == f"removed: {tmp_path}/my-llm.json\n"
+    assert [profile.env.gpu_type for profile in load_profiles(tmp_path).profiles] == ["h100"]
+
+
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     invoke(tmp_path, "add", "my-llm", *TIMES)
     before = (tmp_path / "my-llm.json").read_bytes()

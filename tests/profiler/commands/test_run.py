@@ -125,6 +125,18 @@ def test_ended_midway_it_leaves_no_process_and_goes_on_with_what_is_missing(
     assert list(step_s(out)) == ["machine-1x2", "rack-2x1"]
 
 
+def test_a_folder_that_cannot_take_the_profile_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.commands.program_sites.count_gpus", lambda: 0)
+    add = ("add", "other", "--machine=1", "--rack=2", "--gpus=2", "--out", str(tmp_path))
+    assert CliRunner().invoke(main, add).exit_code == 0
+    result = invoke("--shapes=1x2", "--out", tmp_path, "--", "true")
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "mixes CPU and GPU profiles (given, gloo)" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
 def test_a_run_that_fails_is_told_with_its_cause_and_the_others_are_measured(tmp_path: Path) -> None:
     fails = 'if [ "$NNODES" = 2 ]; then echo "RuntimeError: CUDA out of memory" >&2; exit 1; fi\n'
     training, out = script(tmp_path, f"{fails}{PRINTS}"), tmp_path / "out"
@@ -145,7 +157,7 @@ def test_a_run_that_fails_is_told_with_its_cause_and_the_others_are_measured(tmp
         ("exit 3", "machine 0, r1h1: exit status 3; all that it printed: "),
         ("echo hello", "the program ended and printed no step times; see "),
         ("echo '{\"seconds\": 1}'", "the program ended and printed only 1 step times, 5 are needed; see "),
-        ('echo \'{"seconds": "soon"}\'', "step time 'soon' is no number of 0 or more, in the line "),
+        ('echo \'{"seconds": "soon"}\'', "the program ended and printed no step times; see "),
     ],
 )
 def test_a_program_that_tells_nothing_ends_it_with_one_line_and_no_profile(

@@ -42,6 +42,18 @@ def test_json_lines_tell_seconds_or_the_number_of_a_step() -> None:
     assert seconds("jsonl", ['{"step": 4}', '{"step": 8}'], apart_s=2.0)[1] == [0.5]
 
 
+def test_json_of_another_form_is_passed_over() -> None:
+    others = [
+        '{"step": "warm up"}',
+        '{"step": null}',
+        '{"seconds": NaN}',
+        '{"seconds": -1}',
+        '{"step": true}',
+    ]
+    assert seconds("", [*others, "step time: 0.5 s"]) == ("step time", [0.5])
+    assert seconds("jsonl", [*others, '{"step": null, "seconds": 0.7}'])[1] == [0.7]
+
+
 @pytest.mark.parametrize(
     ("line", "told_s"),
     [

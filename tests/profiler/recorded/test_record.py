@@ -51,6 +51,11 @@ def test_messages_that_flight_recorder_sees_are_not_counted_twice(tmp_path: Path
     assert len(record.step) == 1
 
 
+def test_a_group_without_ranks_is_none(tmp_path: Path) -> None:
+    groups: dict[str, tuple[Sequence[int], str]] = {**PAIR, "1": ((), "of others")}
+    assert list(read_record(write(tmp_path, 0, 2, groups, [])).groups) == ["0"]
+
+
 def test_a_step_is_what_lies_between_two_steps_of_the_optimizer(tmp_path: Path) -> None:
     step = [entry("0", "nccl:all_reduce", [1000]), entry("0", "nccl:all_reduce", [24], "Float")]
     record = read_record(write(tmp_path, 0, 2, PAIR, step))
@@ -71,6 +76,7 @@ def test_a_record_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
         gzip.compress(b"{}"),
         gzip.compress(b'{"rank": 0}\n[]'),
         gzip.compress(b"7\n{}"),
+        gzip.compress(b"[" * 100_000 + b"\n{}"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=": not a record of a rank"):

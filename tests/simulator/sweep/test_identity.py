@@ -34,9 +34,16 @@ def test_the_key_changes_with_values_and_files_not_with_the_setting_s_name(tmp_p
     first = identity.task_key(task(tmp_path))
     assert identity.task_key(task(tmp_path, "[[settings]]\nname = 'x'")) == first
     assert identity.task_key(task(tmp_path, "congestion = 0.5")) != first
-    (tmp_path / "jobs.csv").write_text("two")
+
+
+@pytest.mark.parametrize("name", ["jobs.csv", "failures.csv", "priorities.toml"])
+def test_the_key_changes_with_each_file_that_a_task_names(tmp_path: Path, name: str) -> None:
+    named = f'failures = "{tmp_path}/failures.csv"\npriorities = "{tmp_path}/priorities.toml"'
+    (tmp_path / name).write_text("one")
+    first = identity.task_key(task(tmp_path, named))
+    (tmp_path / name).write_text("two")
     forget()
-    assert identity.task_key(task(tmp_path)) != first
+    assert identity.task_key(task(tmp_path, named)) != first
 
 
 def test_code_counts_with_what_it_imports_and_comments_do_not(

@@ -395,6 +395,8 @@ def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site)
         "PYTHONPATH": f"{ROOT}/workloads/recorder/inside:/mine:{ROOT}",
     }
     assert "--learn" not in " ".join(site.argv)
+    site.submit("--learn=~/records", "--model=vgg11", "job.sh", HOME="/home/ann")
+    assert site.told["DALLY_LEARN"] == "/home/ann/records"
 
 
 def test_a_site_may_record_every_job(site: Site) -> None:

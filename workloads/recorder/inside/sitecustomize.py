@@ -136,7 +136,7 @@ class _Recorder:
                 "steps_ns": list(self.steps),
                 "sent": list(self.sent),
             }
-            folder = Path(_FOLDER, os.environ.get("SLURM_JOB_ID", "")).expanduser()
+            folder = Path(_FOLDER, os.environ.get("SLURM_JOB_ID", ""))
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"rank-{about['rank']:05}.json.gz"
             beside = path.with_suffix(f".{os.getpid()}.part")

@@ -106,6 +106,8 @@ def test_experts_that_every_rank_holds_alone_are_not_reduced() -> None:
     [
         ("dp=3", "batch: 64 is no multiple of micro batch 1 x dp 3"),
         ("pp=25", "plan: pp is 25, more than the model's 24 layers"),
+        ("tp=64", "plan: tp is 64, more than the model's [0-9]+ heads"),
+        ("dp=8,ep=8", "plan: ep is 8, more than the model's 0 experts"),
         ("pp=2,stages=12-13", "plan: stages have 25 layers, the model has 24"),
     ],
 )

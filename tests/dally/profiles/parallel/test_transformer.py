@@ -42,6 +42,7 @@ def test_a_shape_can_be_given_by_its_sizes() -> None:
         ("width=2", "model: 'width' is not a key; valid: layers, hidden"),
         ("layers=two", "model: layers is 'two', must be a whole number"),
         ("layers=0,hidden=8,heads=2,ffn=32,vocabulary=100", "model: layers is 0, must be 1 to 1,000,000,000"),
+        ("layers=2,hidden=8,heads=9,ffn=32,vocabulary=100", "model: heads is 9, must be at most hidden = 8"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_valid(text: str, message: str) -> None:

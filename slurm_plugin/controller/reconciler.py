@@ -371,7 +371,8 @@ class Reconciler:
         if unfit:
             self._release(managed, now, f"{unfit}; Slurm schedules it", to_slurm=True)
             return
-        payer = {"user": job.user, "account": job.account}
+        account = job.account if job.account.isascii() else ""  # users may write anything there
+        payer = {"user": job.user, "account": account}
         self._log(now, "submit", job=job.job_id, gpus=asked.gpus, model=asked.model, **payer)
         if waits:
             self._observe_pending(managed, job, now)

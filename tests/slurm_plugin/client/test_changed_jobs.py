@@ -377,7 +377,7 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
         (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
         task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
         start(world, NODE_JOB, "n4")
-        done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=0.1, exit_code=3), "n5")
+        done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=10.0, exit_code=3), "n5")
         world.slurm.run([ReleaseOnNodes(plain, ("n1", "n2")), ReleaseOnNodes(task, ("n6",))])
         wait_state(world, task, State.RUNNING)
         wait_state(world, done, State.ENDED)

@@ -1,15 +1,17 @@
 """What becomes of unmodified scripts of torchrun that are recorded."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import read_records
-from workloads.recorder import environment
+from workloads.recorder import INSIDE, environment
 
 SCRIPT = Path(__file__).with_name("recorded_job.py")
 PATIENCE_S = 300
@@ -46,6 +48,19 @@ def test_a_recorder_that_cannot_write_harms_nothing(tmp_path: Path) -> None:
     done = torchrun(file, "ddp", 2)
     assert (done.returncode, done.stdout.count("trained")) == (0, 2)
     assert "Traceback" not in done.stderr
+
+
+def test_a_message_sent_by_named_arguments_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Group:
+        def send(self, tensors: list[object], dst: int, tag: int) -> str:
+            return f"sent to {dst}"
+
+    optimizer = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None)
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group))
+    recorder = runpy.run_path(str(INSIDE / "sitecustomize.py"))["_Recorder"]()
+    recorder._hook()
+    assert Group().send(tensors=[], dst=1, tag=0) == "sent to 1"
 
 
 def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:

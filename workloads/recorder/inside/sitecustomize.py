@@ -90,11 +90,12 @@ class _Recorder:
         register(self._stepped)
         send = group.send
 
-        def noted(group: Any, tensors: Any, peer: int, tag: int) -> Any:
-            with suppress(Exception):
+        def noted(group: Any, *arguments: Any, **named: Any) -> Any:
+            with suppress(Exception):  # called in another way than is known, it is passed on all the same
+                tensors, peer, *_ = arguments
                 size = sum(each.numel() * each.element_size() for each in tensors)
                 self.sent.append((group.group_name, size, time.time_ns(), peer))
-            return send(group, tensors, peer, tag)
+            return send(group, *arguments, **named)
 
         group.send = noted
 

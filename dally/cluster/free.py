@@ -1,6 +1,7 @@
 """Which GPUs are free: indexes by machine, rack, ... and GPU type that answer best-fit questions at once."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -61,14 +62,15 @@ class FreeIndex:
                 members &= members - 1
             counts ^= lowest
 
-    def needed(self, count: int) -> int:
-        """The fewest members that have `count` free GPUs together, as all of them do."""
+    def needed(self, count: int, step: int = 1) -> int:
+        """The fewest members that have `count` free GPUs together, each a multiple of `step`, as all do."""
         counts, needed = self._counts, 0
         while count > 0:
             most = counts.bit_length() - 1
-            taken = min(self._members[most].bit_count(), -(-count // most))
+            given = most - most % step
+            taken = min(self._members[most].bit_count(), -(-count // given))
             needed += taken
-            count -= taken * most
+            count -= taken * given
             counts ^= 1 << most
         return needed
 
@@ -139,12 +141,16 @@ class _Pool:
         best, fewest = None, units + 1
         for member in self.by_level[level].fits(units):
             domain = domains[member].index
-            needed = self.children[domain].needed(units)
+            needed = self._needed(domain, units)
             if needed < fewest:
                 best, fewest = domain, needed
             if fewest == -(-units // self.by_level[level - 1].most):
                 break
         return best
+
+    def _needed(self, domain: int, units: int) -> int:
+        """The fewest children of a domain that hold so many units together."""
+        return self.children[domain].needed(units)
 
     def roomiest(self, level: int) -> int | None:
         """The domain of `level` with the most free units, at least one; on ties the lowest."""
@@ -207,11 +213,74 @@ class _Shares(_Pool):
             packed.append((domain, self.share))
 
 
-_Wanted = tuple[str | None, int | None, frozenset[str] | None]
-"""What gangs of one index ask for: GPU type, share of each machine, machines."""
+class _Segments(_Shares):
+    """The same for gangs whose machines come in segments, each in one block, the domain above the machines.
+
+    Blocks are ranked by all of their machines; what one gives, also to the domains above, is a multiple of
+    the segment.
+    """
+
+    __slots__ = ("_blocks", "_segment")
+
+    def __init__(self, topology: Topology, gpus: Sequence[int], share: int, segment: int) -> None:
+        self._segment = segment
+        self._blocks = dict.fromkeys((domain.index for domain in topology.level_domains[1]), 0)
+        super().__init__(topology, [0] * len(topology.machines), share)
+        for machine, count in enumerate(gpus):
+            if count:
+                self.change(machine, count)
+
+    def change(self, machine: int, delta: int) -> None:
+        before = self._gpus[machine]
+        self._gpus[machine] = after = before + delta
+        if (before >= self.share) == (after >= self.share):
+            return
+        step, free = (1 if delta > 0 else -1), self.free
+        own, (block, indexes), *above = self._paths[machine]
+        for index, member in own[1]:
+            index.move(member, free[machine], free[machine] + step)
+        free[machine] += step
+        had = self._blocks[block]
+        self._blocks[block] = has = had + step
+        for index, member in indexes:
+            index.move(member, had, has)
+        given = has - has % self._segment
+        gained, free[block] = given - free[block], given
+        if gained:
+            for domain, indexes in above:
+                old = free[domain]
+                free[domain] = old + gained
+                for index, member in indexes:
+                    index.move(member, old, old + gained)
+
+    def held(self, domain: int) -> int:
+        most = super().held(domain)  # over islands that are blocks, machines of one
+        return most - most % self._segment
+
+    def _needed(self, domain: int, units: int) -> int:
+        over_blocks = self._topology.domains[domain].level == 2
+        return self.children[domain].needed(units, self._segment if over_blocks else 1)
+
+
+_Wanted = tuple[str | None, int | None, frozenset[str] | None, int | None]
+"""What gangs of one index ask for: GPU type, share of each machine, machines, segment."""
 
 _MOST_FILTERS = 64
 """Indexes for some machines only that are kept."""
+
+
+def most_units(topology: Topology, gang: Gang, gpus: Iterable[tuple[int, int]]) -> int:
+    """The most that machines could give a gang together, in its units, whatever level it then spans.
+
+    Args:
+        topology: The cluster.
+        gang: The gang; it must accept these machines.
+        gpus: Machines, each once, with the GPUs that it could have there.
+    """
+    if gang.segment is None:
+        return sum(gang.held(count) for _, count in gpus)
+    blocks = Counter(topology.ancestors[machine][1] for machine, count in gpus if gang.held(count))
+    return sum(count - count % gang.segment for count in blocks.values())
 
 
 class FreeGpus:
@@ -224,21 +293,25 @@ class FreeGpus:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._everything = _Pool(topology, [machine.gpus for machine in topology.machines])
-        self._pools: dict[_Wanted, _Pool] = {(None, None, None): self._everything}
+        self._pools: dict[_Wanted, _Pool] = {(None, None, None, None): self._everything}
         self._pools_of: list[list[_Pool]] = [[self._everything] for _ in topology.machines]
         if len(topology.gpu_types) == 1:
-            self._pools[topology.gpu_types[0], None, None] = self._everything
+            self._pools[topology.gpu_types[0], None, None, None] = self._everything
         self._log: list[tuple[int, int]] | None = None
 
     def _pool(
-        self, gpu_type: str | None, share: int | None = None, machines: frozenset[str] | None = None
+        self,
+        gpu_type: str | None,
+        share: int | None = None,
+        machines: frozenset[str] | None = None,
+        segment: int | None = None,
     ) -> _Pool | None:
         """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type.
 
         Of the indexes for some machines only, those that were not asked for longest go: which machines jobs
         accept changes with the cluster, and every index costs time whenever a GPU is taken.
         """
-        wanted = gpu_type, share, machines
+        wanted = gpu_type, share, machines, segment
         pool = self._pools.get(wanted)
         if pool is not None:
             if machines is not None:
@@ -248,12 +321,19 @@ class FreeGpus:
             gang = Gang(1, gpu_type, share, machines)
             accepted = [self.accepts(gang, machine) for machine in range(len(self.topology.machines))]
             free = [self._everything.free[index] if is_in else 0 for index, is_in in enumerate(accepted)]
-            pool = _Pool(self.topology, free) if share is None else _Shares(self.topology, free, share)
+            pool = self._made(free, share, segment)
             self._pools[wanted] = pool
             for is_in, pools in zip(accepted, self._pools_of, strict=True):
                 if is_in:
                     pools.append(pool)
         return pool
+
+    def _made(self, free: Sequence[int], share: int | None, segment: int | None) -> _Pool:
+        if share is None:
+            return _Pool(self.topology, free)
+        if segment is None:
+            return _Shares(self.topology, free, share)
+        return _Segments(self.topology, free, share, segment)
 
     def _forget_oldest(self) -> None:
         of_some = [wanted for wanted in self._pools if wanted[2] is not None]
@@ -263,7 +343,7 @@ class FreeGpus:
                 pools[:] = [pool for pool in pools if pool is not oldest]
 
     def _pool_of(self, gang: Gang) -> _Pool | None:
-        return self._pool(gang.gpu_type, gang.per_machine, gang.machines)
+        return self._pool(gang.gpu_type, gang.per_machine, gang.machines, gang.segment)
 
     def total(self, gpu_type: str | None = None, machines: frozenset[str] | None = None) -> int:
         """Free GPUs of one type, or of all for None, on some machines, or on all for None."""
@@ -271,7 +351,9 @@ class FreeGpus:
         return 0 if pool is None else pool.free[self.topology.root.index]
 
     def usable(self, gang: Gang) -> int:
-        """Free GPUs that a gang accepts, wherever they are."""
+        """Free GPUs that a gang accepts, wherever they are; of one in segments those that make whole ones."""
+        if gang.segment is not None:
+            return self.held(self.topology.root.index, gang) * (gang.per_machine or 1)
         return self.total(gang.gpu_type, gang.machines)
 
     def on(self, domain: int, gpu_type: str | None = None) -> int:
@@ -343,7 +425,7 @@ class FreeGpus:
 
     def roomiest(self, level: int, gang: Gang) -> int | None:
         """The domain of `level` that could give the gang most, on ties the lowest; None if none has any."""
-        pool = self._pool_of(gang if level else gang._replace(per_machine=None))
+        pool = self._pool_of(gang if level else gang._replace(per_machine=None, segment=None))
         return None if pool is None else pool.roomiest(level)
 
     def pack(self, domain: int, gang: Gang) -> Allocation:

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -187,6 +188,11 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
         accepted = draw(st.lists(st.sampled_from(accepted), min_size=1, unique=True))
         machines = frozenset(each.name for each in accepted)
     gpus, share = draw(_gangs([each.gpus for each in accepted], kind))
+    segment = None
+    if share is not None and kind is JobKind.RIGID and draw(st.booleans()):
+        gpus, segment = draw(
+            _segments(topology, [each.name for each in accepted if each.gpus >= share], share)
+        )
     return Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
@@ -200,6 +206,7 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
         max_copies=draw(st.integers(1, 3)) if kind is JobKind.FORKED else 1,
         gpus_per_machine=share,
         machines=machines,
+        segment=segment,
         preemptible=draw(st.sampled_from([True, True, False])),
     )
 
@@ -213,6 +220,15 @@ def _gangs(draw: st.DrawFn, sizes: Sequence[int], kind: JobKind) -> tuple[int, i
         return draw(st.integers(1, sum(sizes))), None
     share = draw(st.integers(1, max(sizes)))
     return share * draw(st.integers(1, sum(size >= share for size in sizes))), share
+
+
+@st.composite
+def _segments(draw: st.DrawFn, topology: Topology, able: Sequence[str], share: int) -> tuple[int, int]:
+    """GPUs of a gang in segments that machines with room for its share hold, and machines of a segment."""
+    blocks = Counter(topology.ancestors[topology.machine_index[name]][1] for name in able)
+    segment = draw(st.integers(1, max(blocks.values())))
+    whole = sum(count // segment for count in blocks.values())
+    return share * segment * draw(st.integers(1, whole)), segment
 
 
 @st.composite

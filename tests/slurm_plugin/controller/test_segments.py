@@ -1,6 +1,7 @@
 """Jobs in segments: every policy keeps them whole, Slurm starts them, and what tears one later is told."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def site_of_blocks(folder: Path, policy: str = "fifo") -> Site:
     return site
 
 
-def in_segments(site: Site, nodes: int, segment: int, **more: object) -> str:
+def in_segments(site: Site, nodes: int, segment: int, **more: Any) -> str:
     return site.submit(
         **{"nodes": nodes, "gpus_per_node": 4, "run_time_s": 300.0, "segment": segment, **more}
     )

@@ -15,6 +15,15 @@ LENGTHS_S = st.floats(1e-3, 1e9)
 
 
 @st.composite
+def shared(draw: st.DrawFn, gpus: int) -> dict[str, int | None]:
+    """GPUs on each machine of a job, and machines in each of its segments."""
+    each = draw(st.sampled_from([None, *(share for share in range(1, gpus + 1) if gpus % share == 0)]))
+    machines = 0 if each is None else gpus // each
+    segments = [size for size in range(1, machines + 1) if machines % size == 0]
+    return {"gpus_per_machine": each, "segment": draw(st.sampled_from([None, *segments]))}
+
+
+@st.composite
 def jobs(draw: st.DrawFn) -> list[Job]:
     ids = draw(st.lists(NAMES.filter(bool), min_size=1, max_size=8, unique=True))
     made = []
@@ -37,6 +46,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 max_copies=draw(st.integers(1, 4 if kind is JobKind.FORKED else 1)),
                 time_limit_s=draw(st.none() | LENGTHS_S),
                 preemptible=draw(st.booleans()),
+                **(draw(shared(gpus)) if kind is JobKind.RIGID else {}),
             )
         )
     return made

@@ -41,13 +41,14 @@ class BlockTopology:
         segment = min(segment, len(nodes))
         if segment < 2:
             return ""
-        for size, block_of in sorted(self.block_of.items())[:1]:
-            counts = Counter(block_of[node] for node in nodes if node in block_of)
-            whole = sum(count // segment for count in counts.values())
-            if segment <= size and whole < counts.total() // segment:
-                shares = ", ".join(f"{count} in {block}" for block, count in sorted(counts.items()))
-                return f"its segments are of {segment} nodes, and it has {shares}"
-        return ""
+        by_size = sorted(self.block_of.items())  # several topologies may have blocks of several sizes
+        smallest = (next(((size, of[node]) for size, of in by_size if node in of), None) for node in nodes)
+        counts = Counter(found for found in smallest if found is not None)
+        whole = sum(count // segment for count in counts.values())
+        if whole >= counts.total() // segment or any(size < segment for size, _ in counts):
+            return ""
+        shares = ", ".join(f"{count} in {block}" for (_, block), count in sorted(counts.items()))
+        return f"its segments are of {segment} nodes, and it has {shares}"
 
     def refusal(self, nodes: Collection[str], segment: int = 0) -> str:
         """Why Slurm does not start a job with such a segment, 0 for none, on just these; empty if it does."""

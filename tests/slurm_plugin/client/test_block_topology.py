@@ -80,3 +80,15 @@ def test_a_segment_is_torn_where_slurm_26_05_refuses_the_nodes(
     """The last two: one larger than a block, and what is left after two nodes of eight were given back."""
     blocks = read_blocks([SHOWN], (26, 5))
     assert blocks.torn([f"n{number}" for number in numbers], segment) == torn
+
+
+def test_a_segment_is_judged_by_the_blocks_of_its_own_topology() -> None:
+    both = read_blocks(
+        ["BlockName=b Nodes=m[1-2] BlockSize=2\nBlockName=c Nodes=m[3-4] BlockSize=2\n", SHOWN], (26, 5)
+    )
+    assert (
+        both.torn(["n1", "n2", "n3", "n5"], 2)
+        == "its segments are of 2 nodes, and it has 3 in rack0, 1 in rack1"
+    )
+    assert both.torn(["m1", "m3"], 2) == "its segments are of 2 nodes, and it has 1 in b, 1 in c"
+    assert both.torn(["n1", "n2", "n3", "n4"], 4) == ""

@@ -32,12 +32,17 @@ class IdleCluster:
             if level is None:
                 kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
                 each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
+                if gang.segment is not None:
+                    each = f"{each[:-1]} and {gang.segment} machines in each segment,"
+                anyhow = gang._replace(per_machine=None, segment=None)
                 has = str(self._free.total(gang.gpu_type))
                 if gang.machines is not None:
-                    has += f", {self._free.usable(gang)} of them on machines it accepts"
+                    has += f", {self._free.usable(anyhow)} of them on machines it accepts"
                 if self._topology.islands:
-                    most = self._free.held(self._topology.root.index, gang._replace(per_machine=None))
+                    most = self._free.held(self._topology.root.index, anyhow)
                     has += f", {most} of them in one network"
+                if gang.segment is not None:
+                    has += f", {self._free.usable(gang)} of them in such segments"
                 raise CapacityError(
                     f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
                     f"cluster {self._topology.name} has {has}"

@@ -116,6 +116,7 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
         + (f"left out for {span(event['again_in_s'])}" if event["again_in_s"] else "tries other nodes")
     ),
     "start_declined": lambda event, when: f"is left out until a job leaves: {event['reason']}",
+    "segment_torn": lambda event, when: f"runs on other nodes than its --segment wants: {event['reason']}",
     "order_refused": lambda event, when: (
         f"Slurm refused to {event['order'].replace('_', ' ')}: {event['said']}"
     ),

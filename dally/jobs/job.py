@@ -32,12 +32,15 @@ class Gang(NamedTuple):
         gpu_type: The only type accepted; None for any.
         per_machine: Exactly so many on each machine, a divisor of `gpus`; None: however they fit.
         machines: Names of the only machines accepted; None for any.
+        segment: Its machines come in groups of so many, a divisor of `units`, each group in one domain of the
+            level above the machines, several perhaps in the same; 2 or more, or None: wherever they are.
     """
 
     gpus: int
     gpu_type: str | None = None
     per_machine: int | None = None
     machines: frozenset[str] | None = None
+    segment: int | None = None
 
     @property
     def units(self) -> int:
@@ -47,6 +50,11 @@ class Gang(NamedTuple):
     def held(self, gpus: int) -> int:
         """What a machine with so many free GPUs can give it, in units."""
         return gpus if self.per_machine is None else int(gpus >= self.per_machine)
+
+    @property
+    def step(self) -> int:
+        """A domain above the machines gives it a multiple of so many GPUs."""
+        return (self.per_machine or 1) * (self.segment or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,8 @@ class Job:
         epochs: Passes over its data until it ends, with `batch`; None: as many as its model's profile says.
         epoch_samples: Samples of one pass; None: as many as the profile says.
         machines: Names of the only machines it may use; None for any.
+        segment: Its machines come in groups of so many, each group in one domain of the level above, as with
+            Slurm's `--segment`; None: wherever they are. Needs `gpus_per_machine`.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -102,6 +112,7 @@ class Job:
     epochs: float | None = None
     epoch_samples: int | None = None
     machines: frozenset[str] | None = None
+    segment: int | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -133,7 +144,10 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
             )
-        gang = Gang(self.gpus, self.gpu_type, None if self.most_gpus == 1 else each, self.machines)
+        self._check_segment()
+        each = None if self.most_gpus == 1 else each
+        segment = None if self.segment == 1 else self.segment
+        gang = Gang(self.gpus, self.gpu_type, each, self.machines, segment)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:
@@ -148,6 +162,23 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {self.gpus_per_machine}, "
                 f"but a copy has its {self.gpus} GPUs on one machine"
+            )
+
+    def _check_segment(self) -> None:
+        if self.segment is None:
+            return
+        if self.kind is not JobKind.RIGID:
+            raise InputError(
+                f"job {self.job_id}: segment is {self.segment}, but it is {self.kind}, not rigid"
+            )
+        if self.gpus_per_machine is None:
+            raise InputError(
+                f"job {self.job_id}: segment is {self.segment}, but gpus_per_machine is not given"
+            )
+        machines = self.gpus // self.gpus_per_machine
+        if self.segment < 1 or machines % self.segment:
+            raise InputError(
+                f"job {self.job_id}: segment is {self.segment}, must divide its {machines} machines"
             )
 
     def runs_on(self, shares: Sequence[int]) -> bool:

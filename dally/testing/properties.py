@@ -62,6 +62,7 @@ class Audit:
     def __init__(self, topology: Topology, jobs: tuple[Job, ...]) -> None:
         self.capacity = {machine.name: machine.gpus for machine in topology.machines}
         self.types = {machine.name: machine.gpu_type for machine in topology.machines}
+        self.blocks = {each.name: topology.ancestors[at][1] for at, each in enumerate(topology.machines)}
         self.asked = {job.job_id: job for job in jobs}
         self.used: Counter[str] = Counter()
         self.down: set[str] = set()
@@ -118,6 +119,9 @@ class Audit:
             assert machine not in self.down, "a job starts on a machine that is down"
             assert wanted.gpu_type in (None, self.types[machine]), "a GPU of the wrong type"
             assert wanted.machines is None or machine in wanted.machines, "a machine that it must not use"
+        if wanted.segment is not None:
+            blocks = Counter(self.blocks[machine] for machine in gpus)
+            assert all(count % wanted.segment == 0 for count in blocks.values()), "a segment in two blocks"
         cost_s = _RESIZE_S if resized else 6.0 + wanted.gpus  # a restart, unless a profile says more
         ready = self.now + (cost_s if self.starts[job] else 0.0)
         self.starts[job] += 1

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -161,16 +162,22 @@ def worlds(
     failing: bool = True,
     varying: bool = False,
     filtered: bool = False,
+    segments: bool = False,
 ) -> World:
     """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
 
     With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs; with
-    `filtered` jobs that accept some machines only.
+    `filtered` jobs that accept some machines only. With `segments` up to 12 machines are alike, and the
+    machines of rigid jobs come in segments.
     """
-    sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
+    if segments:
+        gpus = draw(st.integers(1, 4))
+        sizes = [[gpus] * count for count in draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))]
+    else:
+        sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
     types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
     topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
-    jobs = draw(st.lists(_jobs(topology, models, varying, filtered), min_size=1, max_size=12))
+    jobs = draw(st.lists(_jobs(topology, models, varying, filtered, segments), min_size=1, max_size=12))
     named = sorted(jobs, key=lambda job: job.submit_s)
     renamed = tuple(replace(job, job_id=f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()
@@ -178,7 +185,9 @@ def worlds(
 
 
 @st.composite
-def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool, filtered: bool) -> Job:
+def _jobs(
+    draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool, filtered: bool, segments: bool
+) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
     kind = draw(st.sampled_from([JobKind.RIGID, JobKind.RIGID, *JobKind])) if varying else JobKind.RIGID
     accepted = [each for each in topology.machines if gpu_type in (None, each.gpu_type)]
@@ -187,6 +196,11 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
         accepted = draw(st.lists(st.sampled_from(accepted), min_size=1, unique=True))
         machines = frozenset(each.name for each in accepted)
     gpus, share = draw(_gangs([each.gpus for each in accepted], kind))
+    segment = None
+    if segments and kind is JobKind.RIGID:
+        share = share or draw(st.integers(1, max(each.gpus for each in accepted)))
+        able = [each.name for each in accepted if each.gpus >= share]
+        gpus, segment = draw(_segments(topology, able, share))
     return Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
@@ -200,6 +214,7 @@ def _jobs(draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: b
         max_copies=draw(st.integers(1, 3)) if kind is JobKind.FORKED else 1,
         gpus_per_machine=share,
         machines=machines,
+        segment=segment,
         preemptible=draw(st.sampled_from([True, True, False])),
     )
 
@@ -213,6 +228,15 @@ def _gangs(draw: st.DrawFn, sizes: Sequence[int], kind: JobKind) -> tuple[int, i
         return draw(st.integers(1, sum(sizes))), None
     share = draw(st.integers(1, max(sizes)))
     return share * draw(st.integers(1, sum(size >= share for size in sizes))), share
+
+
+@st.composite
+def _segments(draw: st.DrawFn, topology: Topology, able: Sequence[str], share: int) -> tuple[int, int]:
+    """GPUs of a gang in segments that machines with room for its share hold, and machines of a segment."""
+    blocks = Counter(topology.ancestors[topology.machine_index[name]][1] for name in able)
+    segment = draw(st.integers(1, max(blocks.values())))
+    whole = sum(count // segment for count in blocks.values())
+    return share * segment * draw(st.integers(1, whole)), segment
 
 
 @st.composite

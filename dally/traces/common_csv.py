@@ -164,4 +164,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "batch": lambda text: whole(text, "batch") if text else None,
     NAME: str,
     "machines": _machines,
+    "segment": lambda text: whole(text, "segment") if text else None,
 }

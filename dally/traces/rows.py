@@ -38,6 +38,7 @@ class Draft(NamedTuple):
     epochs: float | None = None
     epoch_samples: int | None = None
     machines: frozenset[str] | None = None
+    segment: int | None = None
 
 
 class Omission(StrEnum):
@@ -134,7 +135,7 @@ def _checked(draft: Draft) -> Job:
     try:
         return Job(*draft)
     except InputError as error:
-        reason = "min_gpus, gpus, max_gpus, max_copies or gpus_per_machine out of range"
+        reason = "min_gpus, gpus, max_gpus, max_copies, gpus_per_machine or segment out of range"
         if draft.gpus < 1:
             reason = "gpus is below 1"
         elif draft.duration_s == 0:

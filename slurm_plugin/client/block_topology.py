@@ -1,5 +1,6 @@
 """The blocks of topology/block, and on which nodes Slurm starts a job there."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -15,7 +16,8 @@ class BlockTopology:
     """The blocks of some partitions; none under another topology.
 
     Without a segment Slurm starts a job in no more blocks, of each size, than a perfect packing needs. With
-    `--segment=1` it starts on any nodes, if each of them gives as many GPUs.
+    `--segment=N` it starts on any nodes that are whole segments of N nodes, each in one block, if each node
+    gives as many GPUs.
 
     Attributes:
         block_of: The block of each node, by size: that of the blocks themselves, then those of the larger
@@ -31,8 +33,27 @@ class BlockTopology:
         """Whether jobs are to be submitted with a segment, so that they can start farther apart."""
         return self.takes_segments and bool(self.block_of)
 
-    def refusal(self, nodes: Collection[str]) -> str:
-        """Why Slurm does not start a job without a segment on just these nodes; empty if it does."""
+    def torn(self, nodes: Collection[str], segment: int) -> str:
+        """Which segment of a job on these nodes does not lie in one block, in words; empty if all do.
+
+        One that is larger than the size of blocks cannot, and Slurm does not ask that of it.
+        """
+        segment = min(segment, len(nodes))
+        if segment < 2:
+            return ""
+        by_size = sorted(self.block_of.items())  # several topologies may have blocks of several sizes
+        smallest = (next(((size, of[node]) for size, of in by_size if node in of), None) for node in nodes)
+        counts = Counter(found for found in smallest if found is not None)
+        whole = sum(count // segment for count in counts.values())
+        if whole >= counts.total() // segment or any(size < segment for size, _ in counts):
+            return ""
+        shares = ", ".join(f"{count} in {block}" for (_, block), count in sorted(counts.items()))
+        return f"its segments are of {segment} nodes, and it has {shares}"
+
+    def refusal(self, nodes: Collection[str], segment: int = 0) -> str:
+        """Why Slurm does not start a job with such a segment, 0 for none, on just these; empty if it does."""
+        if segment:
+            return self.torn(nodes, segment)
         for size, block_of in self.block_of.items():
             blocks = {block_of[node] for node in nodes if node in block_of}
             most = -(-len(nodes) // size)

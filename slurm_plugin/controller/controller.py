@@ -284,7 +284,7 @@ class Controller:
         except SlurmUnavailableError as error:
             unread["limits_unread"] = str(error)
         try:
-            conditions.blocks = self._slurm.blocks(self._config.partitions)
+            self.reconciler.know_blocks(self._slurm.blocks(self._config.partitions))
         except SlurmUnavailableError as error:
             unread["blocks_unread"] = str(error)
         for event, reason in unread.items():

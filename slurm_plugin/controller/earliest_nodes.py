@@ -35,7 +35,12 @@ def holds_until_limit(jobs: Iterable[SlurmJob]) -> list[GpuHold]:
 
 
 def earliest_start(
-    gang: Gang, min_nodes: int, in_all: Mapping[str, int], holds: Iterable[GpuHold], now: float
+    gang: Gang,
+    min_nodes: int,
+    in_all: Mapping[str, int],
+    holds: Iterable[GpuHold],
+    now: float,
+    blocks: Mapping[str, int],
 ) -> EarliestStart | None:
     """The earliest start of a job, and the nodes for it.
 
@@ -47,6 +52,7 @@ def earliest_start(
         in_all: GPUs, free or not, of the nodes that it may use, by name.
         holds: What jobs hold there and elsewhere.
         now: The time, seconds since 1970.
+        blocks: The block of each node in which a segment may lie.
 
     Returns:
         None if these nodes are too few for it.
@@ -56,23 +62,24 @@ def earliest_start(
     for _, _, gpus in ending:
         for node in free.keys() & gpus.keys():
             free[node] -= gpus[node]
-    if nodes := _enough(gang, min_nodes, free):
+    if nodes := _enough(gang, min_nodes, free, blocks):
         return EarliestStart(now, nodes)
     for end_s, together in groupby(ending, key=lambda hold: hold[0]):
         for _, _, gpus in together:
             for node in free.keys() & gpus.keys():
                 free[node] += gpus[node]
-        if nodes := _enough(gang, min_nodes, free):
+        if nodes := _enough(gang, min_nodes, free, blocks):
             return EarliestStart(end_s, nodes)
     return None
 
 
-def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int]) -> frozenset[str]:
+def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int], blocks: Mapping[str, int]) -> frozenset[str]:
     """Nodes on which so many GPUs would do: as few as can be; none if they are too few altogether."""
     if gang.per_machine is not None:
-        fits = sorted((count, node) for node, count in free.items() if count >= gang.per_machine)
-        needed = gang.gpus // gang.per_machine
-        return frozenset(node for _, node in fits[:needed]) if len(fits) >= needed else frozenset()
+        fits = [node for _, node in sorted((count, node) for node, count in free.items() if gang.held(count))]
+        if gang.segment is not None:
+            fits = _whole_segments(gang.segment, fits, blocks)
+        return frozenset(fits[: gang.units]) if len(fits) >= gang.units else frozenset()
     chosen: list[str] = []
     gpus = 0
     for count, node in sorted(((count, node) for node, count in free.items() if count > 0), reverse=True):
@@ -81,3 +88,13 @@ def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int]) -> frozenset[st
         chosen.append(node)
         gpus += count
     return frozenset(chosen) if gpus >= gang.gpus and len(chosen) >= min_nodes else frozenset()
+
+
+def _whole_segments(segment: int, nodes: Iterable[str], blocks: Mapping[str, int]) -> list[str]:
+    """Of each block as many nodes, the first, as make whole segments; the largest blocks first."""
+    of_block: dict[int, list[str]] = {}
+    for node in nodes:
+        if node in blocks:
+            of_block.setdefault(blocks[node], []).append(node)
+    found = sorted(of_block.values(), key=lambda members: -len(members))
+    return [node for members in found for node in members[: len(members) // segment * segment]]

@@ -10,6 +10,7 @@ from math import ceil
 from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
 from dally.words import plural
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Hold, Partition, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
@@ -31,7 +32,7 @@ class UnfitError(InputError):
     """Dally cannot place the job as it was asked for; Slurm can."""
 
 
-def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> Job:
+def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), segments: bool = False) -> Job:
     """The job that policies see, but for the nodes that it accepts.
 
     A count per node, or a number of nodes or tasks per node that divides the GPUs, fixes what each machine
@@ -43,13 +44,14 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
         job: The job as Slurm shows it.
         request: What its user told Dally.
         nodes: The nodes of Slurm.
+        segments: Segments of several nodes count, and Slurm starts them where they are told to.
 
     Raises:
         UnfitError: It asks for no GPUs, or its options fix a placement that policies know nothing of.
     """
     fixed = {
         "--switches": job.switches and not request.switches,
-        "--segment": job.segment > 1,
+        "--segment": job.segment > 1 and not segments,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
     }
@@ -71,6 +73,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
         gpu_type=gpu_type,
         time_limit_s=job.time_limit_s,
         gpus_per_machine=each,
+        segment=_segment(job, gpus // each) if each and job.segment > 1 else None,
         preemptible=bool(request.signal) and job.requeue,
         job_name=job.job_name,
     )
@@ -116,6 +119,14 @@ def _whole_nodes(job: SlurmJob, least: int, nodes: Iterable[SlurmNode]) -> tuple
     return job.min_nodes * min(enough), min(enough)
 
 
+def _segment(job: SlurmJob, nodes: int) -> int | None:
+    """Nodes of each segment: all of them where Slurm was told of more; None if that is one."""
+    segment = min(job.segment, nodes)
+    if nodes % segment:
+        raise UnfitError(f"--segment={job.segment} does not divide its {plural(nodes, 'node')}")
+    return segment if segment > 1 else None
+
+
 def _share(whole: int, nodes: int) -> int | None:
     """The equal share of each node; None if the number of nodes is open or does not divide the whole."""
     return whole // nodes if nodes > 1 and whole % nodes == 0 else None
@@ -132,12 +143,14 @@ class RequestReader:
     Attributes:
         nodes: The nodes as last seen.
         partitions: The partitions by name, as last seen.
+        blocks: The blocks of topology/block, as last read.
     """
 
     def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
         self._config, self._best_level, self._shadow = config, best_level, shadow
         self.nodes: Sequence[SlurmNode] = ()
         self.partitions: Mapping[str, Partition] = {}
+        self.blocks = BlockTopology()
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
@@ -163,7 +176,7 @@ class RequestReader:
         if job.features:
             satisfies(job.features, frozenset())  # or it cannot be judged node by node
         sized = replace(job, min_nodes=nodes, tasks=tasks)
-        asked = demand(sized, request, self.nodes)
+        asked = demand(sized, request, self.nodes, self.blocks.wants_segments)
         if request.nodes and not has_exactly(asked, nodes, named_nodes(request)):
             raise UnfitError("--nodelist names other than just the nodes that it needs")
         self._best_level(asked.gang)

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 
+from dally.cluster.free import most_units
 from dally.errors import CapacityError, InputError
 from dally.hostlist import expand
 from dally.jobs.job import Gang, Job
@@ -69,7 +70,11 @@ def on_switches(
         free = {name: state.free.on(machines[name]) for leaf in leaves.values() for name in leaf}
         in_all = {name: state.topology.machines[machines[name]].gpus for name in free}
         for gpus in (free, in_all):
-            best = sorted(leaves.values(), key=lambda leaf: -sum(gang.held(gpus[name]) for name in leaf))
+            held = [
+                (most_units(state.topology, gang, ((machines[name], gpus[name]) for name in leaf)), leaf)
+                for leaf in leaves.values()
+            ]
+            best = [leaf for _, leaf in sorted(held, key=lambda each: -each[0])]
             found[frozenset[str]().union(*best[:switches])] = None
     return [*found]
 
@@ -94,7 +99,8 @@ def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> f
 
     def merit(names: frozenset[str]) -> tuple[bool, int, bool]:
         ours = [machines[name] for name in names & machines.keys()]
-        units = sum(gang.held(state.free.on(machine) + stoppable[machine]) for machine in ours)
+        could_have = ((machine, state.free.on(machine) + stoppable[machine]) for machine in ours)
+        units = most_units(state.topology, gang, could_have)
         return units >= gang.units, sum(map(state.free.on, ours)), names == gang.machines
 
     return max(fitting, key=merit)

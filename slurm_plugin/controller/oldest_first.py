@@ -88,15 +88,17 @@ class OldestFirst:
 
     Args:
         managed_jobs: Our jobs, by number.
-        machines: Names of the nodes on which Dally starts jobs: only there do the two sides meet.
+        blocks: The nodes on which Dally starts jobs, only there do the two sides meet; each with the block,
+            the domain right above it, in which a segment of a job must lie.
 
     Attributes:
         slurms: The claim of Slurm's oldest job.
         ours: The claim of Dally's oldest job; only while a younger job of Slurm's could take its GPUs.
     """
 
-    def __init__(self, managed_jobs: Mapping[str, ManagedJob], machines: Iterable[str]) -> None:
-        self._managed_jobs, self._machines = managed_jobs, frozenset(machines)
+    def __init__(self, managed_jobs: Mapping[str, ManagedJob], blocks: Mapping[str, int]) -> None:
+        self._managed_jobs, self._blocks = managed_jobs, blocks
+        self._machines = frozenset(blocks)
         self.slurms: Claim | None = None
         self.ours: Claim | None = None
         self._lapses_s: dict[str, float] = {}
@@ -224,7 +226,7 @@ class OldestFirst:
         """What a job of Slurm's own asks for; None if that is no GPUs, or nobody can count them."""
         countable = _countable(job)
         try:
-            asked = demand(countable, Request(), self._room.nodes.values())
+            asked = demand(countable, Request(), self._room.nodes.values(), segments=True)
             usable = self._usable(countable)
         except DallyError:
             return None
@@ -251,7 +253,7 @@ class OldestFirst:
         """Nodes that a job of Slurm's own may use; if there are enough, those with room beside others."""
         countable, room = _countable(job), self._room
         try:
-            asked = demand(countable, Request(), room.nodes.values())
+            asked = demand(countable, Request(), room.nodes.values(), segments=True)
             for measure in (room.beside_others, room.in_all):
                 found = room.machines(countable, (job.min_nodes, job.tasks), asked, measure)
                 if len(found) >= job.min_nodes:
@@ -290,7 +292,7 @@ class OldestFirst:
         limit_s = self._jobs[job.job_id].time_limit_s
         closed = reserved_before(now + (limit_s or WITHOUT_LIMIT_S), self._reservations)
         in_all = {name: gpus for name, gpus in nodes.items() if name not in closed}
-        return earliest_start(job.gang, job.min_nodes, in_all, self._holds, now)
+        return earliest_start(job.gang, job.min_nodes, in_all, self._holds, now, self._blocks)
 
 
 def waits_for_nodes(job: SlurmJob, now: float) -> bool:

@@ -119,9 +119,9 @@ class PlanChecker:
 
     def _refused_by_blocks(self, start: Start) -> str:
         """Why Slurm would not start a job so far apart under topology/block; empty if it does."""
-        if self._reconciler.seen(start.job_id).segment:
-            return ""
-        return self._reconciler.conditions.blocks.refusal(self._state.topology.named(start.allocation))
+        segment = self._reconciler.seen(start.job_id).segment
+        nodes = self._state.topology.named(start.allocation)
+        return self._reconciler.conditions.blocks.refusal(nodes, segment)
 
     def _room_left(self, plan: Plan) -> dict[str, NodeResources]:
         """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""

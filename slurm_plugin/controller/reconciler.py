@@ -8,6 +8,7 @@ from dally.errors import DallyError
 from dally.jobs.job import Job
 from dally.scheduling.scheduler import Scheduler, start_facts
 from dally.state import JobHistory
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
@@ -48,6 +49,7 @@ from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
+from slurm_plugin.controller.segment_watch import SegmentWatch
 from slurm_plugin.controller.start_conditions import StartConditions
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
@@ -105,6 +107,7 @@ class Reconciler:
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
         self._requeues = ForeignRequeues(config.backoff_s)
+        self._segments = SegmentWatch(self.managed_jobs, log)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._reserved: set[str] = set()
@@ -117,6 +120,10 @@ class Reconciler:
     def know_partitions(self, partitions: Iterable[Partition]) -> None:
         """Take in the partitions as they are now."""
         self.conditions.partitions = self._reader.partitions = {each.name: each for each in partitions}
+
+    def know_blocks(self, blocks: BlockTopology) -> None:
+        """Take in the blocks of topology/block as they are now."""
+        self.conditions.blocks = self._reader.blocks = blocks
 
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
@@ -150,6 +157,7 @@ class Reconciler:
         for job_id in running:
             self._observe_running(self.managed_jobs[job_id], self._seen[job_id], now)
         self.conditions.observe(self._seen, nodes, reservations, now)
+        self._segments.observe(self._seen, self.conditions.blocks, now)
         under_way = (StartingPhase, StoppingPhase)
         known = self.managed_jobs
         self.decided = [

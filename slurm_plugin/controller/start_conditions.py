@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.state import ClusterState
 from slurm_plugin.client.block_topology import BlockTopology
@@ -57,7 +58,7 @@ class StartConditions:
         self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
-        self.oldest_first = OldestFirst(managed_jobs, state.topology.machine_index)
+        self.oldest_first = OldestFirst(managed_jobs, _blocks(state.topology))
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
 
@@ -119,7 +120,7 @@ class StartConditions:
             (ever, _CROWDED),
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
-        return asked, next(fits, _NOWHERE)
+        return asked, next(fits, f"{_NOWHERE}, in segments of {asked.segment}" if asked.segment else _NOWHERE)
 
     def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
         """Keep nodes from a waiting job as long as they have not what it needs there.
@@ -211,6 +212,11 @@ class StartConditions:
             and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
+
+
+def _blocks(topology: Topology) -> dict[str, int]:
+    """The domain right above each machine, by the machine's name."""
+    return {each.name: topology.ancestors[place][1] for place, each in enumerate(topology.machines)}
 
 
 def _as_submitted(managed: ManagedJob, job: SlurmJob) -> SlurmJob:

@@ -121,7 +121,9 @@ local function fixed_by(job)
   end
   if (job.req_nodes or "") ~= "" and not VALID.nodes(job.req_nodes) then return "req_nodes" end
   if is_related(job.features or "") then return "features" end
-  if (number(job.segment_size) or 0) > 1 then return "segment" end -- one node fixes nothing
+  for _, flag in ipairs { "CONSOLIDATE_SEGMENTS", "SPREAD_SEGMENTS" } do
+    if has_flag(job.bitflags, slurm[flag]) then return flag end
+  end
   if job.contiguous == 1 then return "contiguous" end
   if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
   local shared = number(job.shared) -- 0 is --exclusive, 1 --oversubscribe, what is more --exclusive=user and the like
@@ -161,11 +163,6 @@ local function exceeded_minutes(job, part_list)
   return minutes > longest and longest or nil
 end
 
-local function is_wanted(settings, job, part_list)
-  return number(job.het_job_offset) == nil and not fixed_by(job)
-    and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
-end
-
 local function counts_gpus(tres_list)
   for tres in (tres_list or ""):gmatch("[^,]+") do
     if is_gpu(tres) then return tonumber(tres:match("[:=](%d+)$")) or 1 end
@@ -179,6 +176,12 @@ local function has_even_shares(job)
   if by_task and (number(job.ntasks_per_node) or 0) > 0 then return true end
   local count = by_task and number(job.num_tasks) or counts_gpus(job.tres_per_job)
   return count ~= nil and nodes > 1 and count % nodes == 0
+end
+
+local function is_wanted(settings, job, part_list)
+  local uneven = (number(job.segment_size) or 0) > 0 and not has_even_shares(job) -- Slurm divides by segments
+  return number(job.het_job_offset) == nil and not fixed_by(job) and not uneven
+    and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
 end
 
 local function encoded(value)

@@ -137,7 +137,9 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         return SubmissionOutcome(plain, None, (f"note: --segment fixes the placement; {by_slurm}",))
     may_be_stopped = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
     requeue = ["--requeue"] if may_be_stopped else []
-    segment = ["--segment=1"] if segments else []  # or Slurm starts it in as few blocks as it needs only
+    own = submission.settings.get("segment") not in (None, "0")
+    # Or Slurm starts it in as few blocks as it needs only.
+    segment = ["--segment=1"] if segments and not own else []
     added = ["--hold", *requeue, *segment, f"--comment={encode(request, comment)}"]
     variables = {FILE: request.progress} if request.progress else {}
     changes_size = request.min_gpus or request.max_gpus or request.companion_of

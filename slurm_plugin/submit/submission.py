@@ -21,8 +21,8 @@ _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (
-    "nodefile prefer batch reservation contiguous spread-job segment consolidate-segments "
-    "spread-segments clusters cluster-constraint"
+    "nodefile prefer batch reservation contiguous spread-job consolidate-segments spread-segments "
+    "clusters cluster-constraint"
 )
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
@@ -110,7 +110,7 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
         partitions: Dally's partitions.
     """
     for name in _FIXES.split():
-        if name in settings and (name, settings[name]) != ("segment", "1"):  # one node fixes nothing
+        if name in settings:
             return f"--{name} fixes the placement"
     if settings.get("exclusive"):  # with a value it keeps out some others only
         return f"--exclusive={settings['exclusive']} fixes the placement"
@@ -138,7 +138,7 @@ def asks_for_gpus(settings: Mapping[str, str | None]) -> bool:
 def has_even_shares(settings: Mapping[str, str | None]) -> bool:
     """Whether each node gives the job as many GPUs as any other, however many nodes that are.
 
-    Only such a job is started with a segment of one node: Slurm divides the GPUs by the segments.
+    Only such a job is started in segments: Slurm divides the GPUs by the segments.
     job_submit.lua knows the same.
     """
     by_node = (settings.get("gres") or "").split(",")
@@ -173,6 +173,10 @@ def build_request(submission: Submission, tag: str) -> Request:
         raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR2")
     copies = _count("copies", asked.get("copies", "1"))
     settings = submission.settings
+    if asked.keys() & {"min-gpus", "max-gpus"} and settings.get("segment") not in (None, "0", "1"):
+        raise InputError(
+            f"--segment={settings['segment']} with a range of GPUs; a job in segments has one size"
+        )
     if copies > 1 and settings.get("nodes", "1") not in ("1", "1-1"):
         raise InputError(f"--copies with --nodes={settings['nodes']}; a copy is one node, so say --nodes=1")
     if copies > 1 and not settings.keys() & {"gpus-per-node", "gres"}:

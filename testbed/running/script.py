@@ -127,6 +127,8 @@ def _options(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) ->
         yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1"
         if job.gang.per_machine:
             yield f"--nodes={job.gang.units} --ntasks-per-node={job.gang.per_machine}"
+        if job.gang.segment:
+            yield f"--segment={job.gang.segment}"
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 

@@ -26,7 +26,9 @@ VARIANTS = (
     "gandiva:slice_s=400",
 )
 POLICIES = [*policy_names(), *VARIANTS]
-WORLDS = worlds(models=MODELS, varying=True, filtered=True)
+WORLDS = st.booleans().flatmap(
+    lambda segments: worlds(models=MODELS, varying=True, filtered=True, segments=segments)
+)
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
 

@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import policy_names
@@ -9,7 +10,9 @@ from dally.testing import worlds
 from dally.testing.properties import STEADY_MODELS, a_rebuilt_policy_decides_the_same
 from tests.policy_groups import SEARCHING
 
-WORLDS = worlds(models=STEADY_MODELS, varying=True, filtered=True)
+WORLDS = st.booleans().flatmap(
+    lambda segments: worlds(models=STEADY_MODELS, varying=True, filtered=True, segments=segments)
+)
 POLICIES = (
     *policy_names(),
     "srsf-delay:lease_s=300,guard_share=0.2",

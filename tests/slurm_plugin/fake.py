@@ -76,7 +76,7 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
-        told_blocks: The blocks; it starts no job without a segment farther apart than they allow.
+        told_blocks: The blocks; it starts no job farther apart than they and its segment allow.
         factors: What priorities are made of; None: that cannot be read.
         rules: What partitions demand, by name; those not named demand nothing.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
@@ -444,7 +444,7 @@ class FakeSlurm:
             return "ReqNodeNotAvail"
         if reason := self._limit(job):
             return reason
-        if not job.spec.segment and self.told_blocks.refusal(job.required_nodes):
+        if self.told_blocks.refusal(job.required_nodes, job.spec.segment):
             return "BadConstraints"
         if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
             return "BadConstraints"

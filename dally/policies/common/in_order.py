@@ -12,7 +12,7 @@ from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import remaining_s, stretch_s
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.knobs import knob
-from dally.policies.common.placements import Placement, closest
+from dally.policies.common.placements import Placement, accepted, closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
 from dally.words import are, plural, span
@@ -188,8 +188,7 @@ class OrderRound:
         """Why a job cannot start, in words."""
         domain, request = self.state.topology.levels[level], job.job
         free, of_type = self.state.free, f" {request.gpu_type}" if request.gpu_type else ""
-        where = "in all" if request.machines is None else "on machines that it accepts"
-        have = f"{are(free.usable(request.gang))} free {where}"
+        have = f"{are(free.usable(request.gang))} free {accepted(request.gang)}"
         lowest = free.lowest_level(request.gang)
         if lowest is None or lowest > level:
             if level == self.state.topology.top:

@@ -33,6 +33,13 @@ def find_gpus(free: FreeGpus, gang: Gang) -> Allocation | None:
     return None if level is None else free.find(gang, level)
 
 
+def accepted(gang: Gang) -> str:
+    """Which free GPUs are counted for a gang, in words; see `FreeGpus.usable`."""
+    if gang.segment is not None:
+        return f"in segments of {gang.segment} machines"
+    return "in all" if gang.machines is None else "on machines that it accepts"
+
+
 def takers(job: JobState, places: Iterable[tuple[str, Allocation]]) -> tuple[str, ...]:
     """The names of the jobs, with their new places, that get GPUs on machines which a job loses."""
     machines = {machine for machine, _ in job.allocation}
@@ -52,6 +59,7 @@ class Gains:
         self._free, self._gang, self._level = free, gang, min(level, free.topology.widest)
         self._freed: dict[int, int] = {}
         self._units: dict[int, int] = {}
+        self._in_block: dict[int, int] = {}
 
     def add(self, allocation: Allocation) -> int | None:
         """Count GPUs that come free; the first domain that now holds the gang by it, None if none does."""
@@ -87,8 +95,19 @@ class Gains:
         self._freed[machine] = self._freed.get(machine, 0) + gpus
         domain = self._free.topology.ancestors[machine][self._level]
         gain = self._gang.held(before + gpus) - self._gang.held(before)
+        if gain and self._gang.segment is not None:
+            gain = self._in_segments(self._gang.segment, machine, gain)
         self._units[domain] = self._units.get(domain, 0) + gain
         return domain
+
+    def _in_segments(self, segment: int, machine: int, gain: int) -> int:
+        """What a gain of a block's machines is worth in whole segments."""
+        block = self._free.topology.ancestors[machine][1]
+        if block not in self._in_block:
+            self._in_block[block] = self._free.held(block, self._gang._replace(segment=None))
+        before = self._in_block[block]
+        self._in_block[block] = after = before + gain
+        return (after - after % segment) - (before - before % segment)
 
 
 def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:

@@ -5,7 +5,7 @@ so fast there are two candidates: the closest placement on the fewest of them, a
 they are. What distance costs is in the job's own utility. Source: arXiv 2503.10918, reconstructed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ class Bidder:
     Attributes:
         gpus: How many it takes.
         per_machine: Exactly so many on each machine; None: however they fit.
+        segment: So many of its machines in each block, or a multiple; None: wherever they are.
         tiers: The machines that are fast enough, for each speed as the bottleneck, the fastest first.
         held: What it runs on; empty if it waits.
         utility: What running on an allocation from now on is worth to it, with the restart that this takes.
@@ -33,6 +34,7 @@ class Bidder:
 
     gpus: int
     per_machine: int | None
+    segment: int | None
     tiers: tuple[Flags, ...]
     held: Allocation
     utility: Callable[[Allocation], float]
@@ -90,15 +92,49 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
         if int(offer.sum()) < bidder.gpus or np.array_equal(offer, before):
             continue  # not enough, or none of the slower machines has any
         before = offer
-        close = _fewest_servers(_closest(market, offer, bidder.gpus), market.price, bidder.gpus)
-        cheap = _cheapest(offer, market.price, bidder.gpus) if bidder.gpus > 1 else close
-        for allocation in dict.fromkeys((close, cheap)):
+        for allocation in _candidates(market, offer, bidder):
             bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
             if best is None or bid.payoff > best.payoff:
                 best = bid
         if best is not None and best.utility >= bidder.ceiling * (1 - _EQUAL):
             break  # slower machines cannot be worth more
     return best
+
+
+def _candidates(market: Market, offer: Ints, bidder: Bidder) -> Iterable[Allocation]:
+    """The closest placement and the cheapest; none where the offer has too few whole segments."""
+    if bidder.segment is not None:
+        return _in_segments(market, offer, bidder, bidder.segment)
+    close = _fewest_servers(_closest(market, offer, bidder.gpus), market.price, bidder.gpus)
+    cheap = _cheapest(offer, market.price, bidder.gpus) if bidder.gpus > 1 else close
+    return dict.fromkeys((close, cheap))
+
+
+def _in_segments(market: Market, offer: Ints, bidder: Bidder, segment: int) -> Iterable[Allocation]:
+    """The same for machines in segments. A block offers its cheapest ones, as many as make whole segments."""
+    blocks, *above = market.servers.domains
+    able = np.flatnonzero(offer)
+    able = able[np.lexsort((market.price[able], blocks[able]))]
+    _, first, counts = np.unique(blocks[able], return_index=True, return_counts=True)
+    ends = first + counts - counts % segment
+    machines = able[np.arange(len(able)) < np.repeat(ends, counts)].reshape(-1, segment)
+    wanted = bidder.gpus // int(offer.max()) // segment
+    if len(machines) < wanted:
+        return ()
+    price = market.price[machines].sum(axis=1)
+    cheap = machines[np.argsort(price, kind="stable")[:wanted]]
+    for domains in (blocks, *above):
+        of = domains[machines[:, 0]]
+        held = np.bincount(of)
+        if held.max() >= wanted:
+            best = int(np.argmin(np.where(held >= wanted, held, np.inf)))
+            close = machines[of == best]
+            # Of the blocks there those that offer most first, then the cheapest segments.
+            offered = np.bincount(blocks[close[:, 0]])[blocks[close[:, 0]]]
+            order = np.lexsort((price[of == best], blocks[close[:, 0]], -offered))
+            found = (close[order[:wanted]], cheap)
+            return dict.fromkeys(_allocation(each.ravel(), offer[each.ravel()]) for each in found)
+    raise AssertionError("the root holds the gang")
 
 
 def _closest(market: Market, offer: Ints, gpus: int) -> Ints:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dally.cluster.free import most_units
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats, Ints
@@ -115,8 +116,14 @@ class Servers:
             (self.gpu_types == names.index(name)) & accepted
             for name in sorted(speeds, key=lambda each: -speeds[each])
         ]
-        units = self.gpus if gang.per_machine is None else self.gpus >= gang.per_machine
-        return tuple(each for each in found if units[each].sum() >= gang.units)
+        return tuple(
+            each for each in found if most_units(self.topology, gang, self._counts(each)) >= gang.units
+        )
+
+    def _counts(self, machines: Flags) -> list[tuple[int, int]]:
+        """Machines, with their GPUs."""
+        places = np.flatnonzero(machines)
+        return list(zip(places.tolist(), self.gpus[places].tolist(), strict=True))
 
 
 class Market:

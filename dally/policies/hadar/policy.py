@@ -203,6 +203,7 @@ class HadarRound:
         return Bidder(
             gpus=job.job.gpus,
             per_machine=job.job.gang.per_machine,
+            segment=job.job.gang.segment,
             tiers=self._policy.tiers(job),
             held=self.held(job),
             utility=partial(self.utility, job),

@@ -133,7 +133,7 @@ class Rerun:
             served = finite.tolist()
         shares: list[Share] = []
         for job, row, saved in zip(jobs, given.tolist(), saved_s.tolist(), strict=True):
-            each = job.job.gang.per_machine or 1  # whole units of what it takes of a machine
+            each = job.job.gang.step  # whole units of what it takes of a machine, or of a rack
             counts = {
                 name: gpus // each * each
                 for name, gpus in zip(topology.gpu_types, row, strict=True)

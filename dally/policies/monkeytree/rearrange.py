@@ -52,6 +52,11 @@ class _PlacedGang:
 
     @property
     def unit(self) -> int:
+        """A rack has a multiple of so many GPUs of it."""
+        return self.job.job.gang.step
+
+    @property
+    def share(self) -> int:
         """GPUs that stay together on a machine."""
         return self.job.job.gang.per_machine or 1
 
@@ -65,7 +70,8 @@ class Rearrangement:
 
     Gangs on one machine stay where they are, and a bound from 2 up can be kept without them: put all others
     behind one another, rack by rack, and a rack has part of one that began before it and of one that goes on
-    behind it. Only gangs that must not move, GPU types, and shares of each machine can be in the way.
+    behind it. Only gangs that must not move, GPU types, shares of each machine, and segments can be in the
+    way.
 
     Args:
         state: The cluster before the starts.
@@ -175,7 +181,7 @@ class Rearrangement:
         others = Counter(self._counts)
         for gang in gangs:
             others.subtract(split_racks(gang.shares))
-        most = [[free.held(rack, gang.part(gang.unit)) * gang.unit for rack in racks] for gang in gangs]
+        most = [[free.held(rack, gang.part(gang.unit)) * gang.share for rack in racks] for gang in gangs]
         spare = [self._bound - others[r] if self._fragments.bounded(r) else len(gangs) for r in racks]
         return FragmentProblem(
             gpus=now.sum(axis=1),

@@ -132,6 +132,8 @@ class ProblemBuilder:
             least=np.array([least for least, _ in bounds]),
             most=np.array([most for _, most in bounds]),
             share=np.array([job.job.gang.per_machine or 0 for job in jobs]),
+            segment=np.array([job.job.gang.segment or 1 for job in jobs]),
+            block=np.unique([state.topology.ancestors[each][1] for each in machines], return_inverse=True)[1],
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],

@@ -8,7 +8,7 @@ Each generation crosses pairs of good individuals, gives one job of each child a
 then does not fit. Source: Qiao et al., Pollux, OSDI 2021, section 4.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -45,6 +45,9 @@ class Allocations:
         least: (jobs,) fewest GPUs that a job runs on.
         most: (jobs,) most that it may have.
         share: (jobs,) exactly so many on each of its machines; 0: however they fit.
+        segment: (jobs,) in each block it has a multiple of so many machines; jobs with more than 1 have
+            a share and one size.
+        block: (machines,) the domain right above each, numbered from 0.
         speedups: (jobs, types, 2, GPUs) speed-up by type, closeness and number of GPUs.
         fewest: (types, GPUs) the fewest machines that hold so many.
         kinds: The machines of each type.
@@ -60,6 +63,8 @@ class Allocations:
     least: Ints
     most: Ints
     share: Ints
+    segment: Ints
+    block: Ints
     speedups: Floats
     fewest: Ints
     kinds: Sequence[Ints]
@@ -149,12 +154,44 @@ class Allocations:
             share = np.append(self.share, 0)[owners]
             on_machine = (owners[:, :, :, None] == owners[:, :, None, :]).sum(axis=3)
             owners[(share > 0) & (on_machine != share)] = idle
+        if self.in_segments.any():
+            owners[self._of(self._broken(owners), self._rows(owners))] = idle
         if gangs:  # else what is left of a row is enough
             rows = self._rows(owners)
             owners[self._of(self._counted(rows) < self.least, rows)] = idle
         if shares or gangs:  # GPUs came free amid the others
             owners.sort(axis=2)
         return owners
+
+    @property
+    def in_segments(self) -> Flags:
+        """(jobs,) whether a job's machines come in segments."""
+        return np.asarray(self.segment > 1)
+
+    def _broken(self, owners: Owners) -> Flags:
+        """(individuals, jobs) whether a job has part of a segment in a block."""
+        blocks = int(self.block.max()) + 1
+        cells = (self._rows(owners) * blocks + self.block[:, None])[_first_of_each(owners)]
+        counts = np.bincount(cells, minlength=len(owners) * (self.jobs + 1) * blocks)
+        by_block = counts.reshape(len(owners), self.jobs + 1, blocks)[:, :-1]
+        return np.asarray((by_block % self.segment[:, None] > 0).any(axis=2))
+
+    def segments_row(self, job: int, room: Ints, blocks: Iterable[int]) -> Ints:
+        """(machines,) the GPUs of a job in segments, block by block; none if the blocks have too few.
+
+        Args:
+            job: The job.
+            room: (machines,) its share where it could have it, else 0.
+            blocks: In this order.
+        """
+        segment, share = int(self.segment[job]), int(self.share[job])
+        wanted, row = int(self.least[job]) // share, np.zeros_like(room)
+        for block in blocks:
+            able = np.flatnonzero((room > 0) & (self.block == block))
+            taken = able[: min(len(able) // segment * segment, wanted)]
+            row[taken] = share
+            wanted -= len(taken)
+        return row if wanted == 0 else np.zeros_like(room)
 
     def _rows(self, owners: Owners) -> Ints:
         """(individuals, machines, GPUs) where each GPU's job, or none, stands in a list of all."""
@@ -206,6 +243,10 @@ class Allocations:
                 room = np.where(taken, 0, room)
                 machines = np.argsort(-room, kind="stable")
             row = np.zeros_like(room)
+            if self.segment[job] > 1:
+                blocks = np.bincount(self.block[room > 0])
+                row = self.segments_row(int(job), room, np.argsort(-blocks, kind="stable").tolist())
+                machines = np.flatnonzero(row)
             row[machines] = np.diff(np.minimum(room[machines].cumsum(), least), prepend=0)
             if row.sum() != least:
                 continue
@@ -346,6 +387,10 @@ class AllocationSearch:
         rows = np.zeros_like(room)
         np.put_along_axis(rows, order, np.diff(taken, axis=1, prepend=0), axis=1)
         rows[(rows != share) & (share > 0)] = 0
+        blocks = int(self.problem.block.max(initial=0)) + 1
+        for place in np.flatnonzero(self.problem.in_segments[jobs]):
+            order = self.rng.permutation(blocks).tolist()
+            rows[place] = self.problem.segments_row(int(jobs[place]), room[place], order)
         return rows
 
 

@@ -13,6 +13,8 @@ LEAF = 1
 def best_fit(topology: Topology, left: Sequence[int], gang: Gang, highest: int) -> Allocation | None:
     """The lowest domain, up to a level, that holds the gang on the fewest machines; None if none does.
 
+    A gang in segments is held in the fewest blocks instead, as it is on so many machines anyway.
+
     Of equal domains the one with the least to spare.
 
     Args:
@@ -22,20 +24,31 @@ def best_fit(topology: Topology, left: Sequence[int], gang: Gang, highest: int) 
         highest: The highest level of one domain.
     """
     units = _units(left, gang)
+    blocks: dict[int, list[int]] = {}
+    if gang.segment is not None:  # blocks are packed, each with whole segments of machines
+        for machine in sorted(units, key=lambda machine: (left[machine], machine)):
+            blocks.setdefault(topology.ancestors[machine][LEAF], []).append(machine)
+        units = {block: len(each) - len(each) % gang.segment for block, each in blocks.items()}
     if sum(units.values()) < gang.units:
         return None
-    for level in range(min(highest, topology.widest) + 1):
+    lowest = LEAF if blocks else 0
+    for level in range(lowest, min(highest, topology.widest) + 1):
         members: dict[int, list[int]] = {}
-        for machine in units:
-            members.setdefault(topology.ancestors[machine][level], []).append(machine)
+        for part in units:
+            machine = blocks[part][0] if blocks else part
+            members.setdefault(topology.ancestors[machine][level], []).append(part)
         best: tuple[int, int, list[tuple[int, int]]] | None = None
-        for machines in members.values():
-            spare = sum(units[machine] for machine in machines) - gang.units
+        for parts in members.values():
+            spare = sum(units[part] for part in parts) - gang.units
             if spare < 0:
                 continue
-            packed = _packed(units, machines, gang.units)
+            packed = _packed(units, parts, gang.units)
             if best is None or (len(packed), spare) < best[:2]:
                 best = len(packed), spare, packed
+        if best is not None and blocks:
+            return _allocation(
+                ((each, 1) for block, count in best[2] for each in blocks[block][:count]), gang
+            )
         if best is not None:
             return _allocation(best[2], gang)
     return None
@@ -133,16 +146,16 @@ def _next_leaf(topology: Topology, able: Collection[int], machines: int, used: I
     return min(paths, key=rank)
 
 
-def _packed(units: dict[int, int], machines: list[int], wanted: int) -> list[tuple[int, int]]:
-    """The fullest machines first, the last one the tightest that holds the rest."""
-    order, packed = sorted(machines, key=lambda machine: -units[machine]), list[tuple[int, int]]()
-    for place, machine in enumerate(order):
-        if units[machine] >= wanted:
+def _packed(units: dict[int, int], parts: list[int], wanted: int) -> list[tuple[int, int]]:
+    """The fullest machines or blocks first, the last one the tightest that holds the rest."""
+    order, packed = sorted(parts, key=lambda part: -units[part]), list[tuple[int, int]]()
+    for place, part in enumerate(order):
+        if units[part] >= wanted:
             tightest = min(order[place:], key=lambda each: (units[each] < wanted, units[each], each))
             return [*packed, (tightest, wanted)]
-        packed.append((machine, units[machine]))
-        wanted -= units[machine]
-    raise AssertionError("these machines hold the gang")
+        packed.append((part, units[part]))
+        wanted -= units[part]
+    raise AssertionError("these hold the gang")
 
 
 def _allocation(parts: Iterable[tuple[int, int]], gang: Gang) -> Allocation:

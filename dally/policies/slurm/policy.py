@@ -98,7 +98,7 @@ class SlurmBackfill(InOrder):
 
     def place(self, job: JobState, highest: int, plan: OrderRound) -> Placement | None:
         """Free GPUs as the knob `placement` says."""
-        if self._knobs.placement == "fit":
+        if self._fits_best(job.job.gang):
             return closest(plan.state.free, job.job, self.best_level(job), highest)
         gang, free, topology = job.job.gang, plan.state.free, plan.state.topology
         left = [
@@ -128,7 +128,7 @@ class SlurmBackfill(InOrder):
             could_have: Allocation | None = ()  # which, is to be tested
             if gang.gpus > free.usable(gang):
                 could_have = None
-            elif knobs.placement == "fit":
+            elif self._fits_best(gang):
                 if (gang, highest) not in known:
                     placement = self.place(job, highest, plan)
                     known[gang, highest] = None if placement is None else placement.allocation
@@ -255,8 +255,12 @@ class SlurmBackfill(InOrder):
         choose = partial(self._choose, job, highest)
         return JobToTest(job.job.gang, limit_s, choose, highest, first or None)
 
+    def _fits_best(self, gang: Gang) -> bool:
+        """Whether a gang gets the best fit; topology/tree knows no segments."""
+        return self._knobs.placement == "fit" or gang.segment is not None
+
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
-        if self._knobs.placement == "fit":
+        if self._fits_best(job.job.gang):
             return best_fit(self._state.topology, left, job.job.gang, highest)
         allocation = as_topology_tree(self._state.topology, left, job.job.gang)
         if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):

@@ -12,7 +12,7 @@ from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
 from dally.policies.common.knobs import knob
 from dally.policies.common.leases import ScatteredLeases
-from dally.policies.common.placements import Placement, closest, find_victims
+from dally.policies.common.placements import Placement, accepted, closest, find_victims
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.tiresias.attained_service import AttainedService, queue_limits
@@ -347,8 +347,7 @@ class TiresiasRound:
             lacks = f"no {self._state.topology.levels[level]} has {asked}"
             if level == self._state.topology.top:
                 lacks = f"{asked} asked for"
-            where = "in all" if job.job.machines is None else "on machines that it accepts"
-            have = f"{are(self._state.free.usable(job.job.gang))} free {where}"
+            have = f"{are(self._state.free.usable(job.job.gang))} free {accepted(job.job.gang)}"
             waits.append(Wait(job.job_id, level, inf, f"{lacks}, {have}; {self._service(job)}"))
         return (*self.evictions.decisions(), *self._starts, *waits)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dally.cluster.free import FreeGpus, FreeIndex
+from dally.cluster.free import FreeGpus
+from dally.cluster.free_index import FreeIndex
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 from dally.testing.worlds import racks

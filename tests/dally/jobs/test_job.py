@@ -1,5 +1,7 @@
 """What a job may ask for, and on what it runs."""
 
+from typing import Any
+
 import pytest
 
 from dally.errors import InputError
@@ -41,3 +43,27 @@ def test_an_elastic_job_runs_on_whole_shares_of_machines() -> None:
     wide = Job("e", 0.0, 4, 100.0, kind=JobKind.ELASTIC, min_gpus=3, max_gpus=9, gpus_per_machine=2)
     assert (wide.least_gpus, wide.most_gpus) == (4, 8)
     assert (wide.runs_on([2, 2]), wide.runs_on([2])) == (True, False)
+
+
+def test_the_machines_of_a_job_come_in_segments() -> None:
+    job = Job("s", 0.0, 32, 100.0, gpus_per_machine=4, segment=4)
+    assert (job.gang.segment, job.gang.units, job.gang.step) == (4, 8, 16)
+    assert Job("s", 0.0, 32, 100.0, gpus_per_machine=4, segment=1).gang.segment is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"gpus_per_machine": 4, "segment": 3}, "segment is 3, must divide its 8 machines"),
+        ({"gpus_per_machine": 4, "segment": 16}, "segment is 16, must divide its 8 machines"),
+        ({"gpus_per_machine": 4, "segment": 0}, "segment is 0, must divide its 8 machines"),
+        ({"segment": 2}, "segment is 2, but gpus_per_machine is not given"),
+        (
+            {"gpus_per_machine": 4, "segment": 2, "kind": JobKind.ELASTIC, "max_gpus": 64},
+            "segment is 2, but it is elastic, not rigid",
+        ),
+    ],
+)
+def test_a_segment_that_cannot_be_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=f"job s: {says}"):
+        Job("s", 0.0, 32, 100.0, **fields)

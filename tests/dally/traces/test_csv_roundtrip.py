@@ -15,11 +15,21 @@ LENGTHS_S = st.floats(1e-3, 1e9)
 
 
 @st.composite
+def shared(draw: st.DrawFn, gpus: int) -> tuple[int | None, int | None]:
+    """GPUs on each machine of a job, and machines in each of its segments."""
+    each = draw(st.sampled_from([None, *(share for share in range(1, gpus + 1) if gpus % share == 0)]))
+    machines = 0 if each is None else gpus // each
+    segments = [size for size in range(1, machines + 1) if machines % size == 0]
+    return each, draw(st.sampled_from([None, *segments]))
+
+
+@st.composite
 def jobs(draw: st.DrawFn) -> list[Job]:
     ids = draw(st.lists(NAMES.filter(bool), min_size=1, max_size=8, unique=True))
     made = []
     for job_id in ids:
         gpus, kind = draw(st.integers(1, 64)), draw(st.sampled_from(JobKind))
+        each, segment = draw(shared(gpus)) if kind is JobKind.RIGID else (None, None)
         made.append(
             Job(
                 job_id,
@@ -37,6 +47,8 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 max_copies=draw(st.integers(1, 4 if kind is JobKind.FORKED else 1)),
                 time_limit_s=draw(st.none() | LENGTHS_S),
                 preemptible=draw(st.booleans()),
+                gpus_per_machine=each,
+                segment=segment,
             )
         )
     return made

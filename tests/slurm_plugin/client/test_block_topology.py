@@ -55,3 +55,40 @@ def test_segments_are_wanted_where_there_are_blocks_and_slurm_takes_them(
 ) -> None:
     assert read_blocks([SHOWN], version).wants_segments is wants
     assert not BlockTopology(takes_segments=True).wants_segments
+
+
+@pytest.mark.parametrize(
+    ("numbers", "segment", "torn"),
+    [
+        ([1, 2, 5, 6], 2, ""),
+        ([1, 2, 3, 4], 2, ""),
+        ([1, 2, 3, 5], 2, "its segments are of 2 nodes, and it has 3 in rack0, 1 in rack1"),
+        ([1, 5], 2, "its segments are of 2 nodes, and it has 1 in rack0, 1 in rack1"),
+        ([1, 5], 4, "its segments are of 2 nodes, and it has 1 in rack0, 1 in rack1"),
+        ([1, 5, 9], 1, ""),
+        ([1, 5, 9], 0, ""),
+        ([1, 2, 3, 5, 6, 7], 3, ""),
+        ([1, 2, 3, 4, 5, 6], 3, "its segments are of 3 nodes, and it has 4 in rack0, 2 in rack1"),
+        ([1, 2, 3, 4, 5, 6, 7, 8], 4, ""),
+        ([1, 2, 3, 4, 9, 10, 11, 12], 8, ""),
+        ([9, 10, 11, 12, 13, 14], 4, ""),
+    ],
+)
+def test_a_segment_is_torn_where_slurm_26_05_refuses_the_nodes(
+    numbers: list[int], segment: int, torn: str
+) -> None:
+    """The last two: one larger than a block, and what is left after two nodes of eight were given back."""
+    blocks = read_blocks([SHOWN], (26, 5))
+    assert blocks.torn([f"n{number}" for number in numbers], segment) == torn
+
+
+def test_a_segment_is_judged_by_the_blocks_of_its_own_topology() -> None:
+    both = read_blocks(
+        ["BlockName=b Nodes=m[1-2] BlockSize=2\nBlockName=c Nodes=m[3-4] BlockSize=2\n", SHOWN], (26, 5)
+    )
+    assert (
+        both.torn(["n1", "n2", "n3", "n5"], 2)
+        == "its segments are of 2 nodes, and it has 3 in rack0, 1 in rack1"
+    )
+    assert both.torn(["m1", "m3"], 2) == "its segments are of 2 nodes, and it has 1 in b, 1 in c"
+    assert both.torn(["n1", "n2", "n3", "n4"], 4) == ""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dally.errors import InputError
 from dally.jobs.job import JobKind
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand
@@ -54,6 +55,35 @@ def test_gpus_in_all_and_on_each_machine(
 def test_what_dally_cannot_place_is_refused_with_the_reason(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(UnfitError, match=words):
         demand(slurm_job(**fields), Request())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "segment", "found"),
+    [(4, 2, 2), (4, 4, 4), (4, 1, None), (2, 16, 2), (1, 16, None), (4, 0, None)],
+)
+def test_the_nodes_of_a_job_come_in_its_segments(nodes: int, segment: int, found: int | None) -> None:
+    job = slurm_job(tres_per_node="gres:gpu:8", min_nodes=nodes, segment=segment)
+    asked = demand(job, Request(), segments=True)
+    assert (asked.segment, asked.gang.segment, asked.gang.units) == (found, found, nodes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "request_", "words"),
+    [
+        (
+            {"tres_per_node": "gpu:8", "min_nodes": 6, "segment": 4},
+            Request(),
+            "--segment=4 does not divide its 6",
+        ),
+        ({"tres_per_job": "gpu:8", "min_nodes": 3, "segment": 3}, Request(), "may share unevenly"),
+        ({"tres_per_node": "gpu:8", "min_nodes": 2, "segment": 2}, Request(max_gpus=32), "it is elastic"),
+    ],
+)
+def test_segments_that_dally_cannot_keep_are_refused_with_the_reason(
+    fields: dict[str, Any], request_: Request, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        demand(slurm_job(**fields), request_, segments=True)
 
 
 def test_only_a_job_with_a_signal_that_may_be_requeued_gives_way() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dally.errors import InputError
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import ReleaseOnNodes
+from slurm_plugin.client.slurm import ReleaseOnNodes, State
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import IneligiblePhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
@@ -22,6 +22,8 @@ from tests.slurm_plugin.controller.test_real_controller import LUA, RealSite, sl
 
 STARTS = 200
 """Random placements of each kind that are tried."""
+JOBS = 40
+"""Random jobs in segments of one, two and four nodes."""
 
 
 @pytest.fixture
@@ -107,13 +109,13 @@ def test_what_is_decided_starts_wherever_it_lies(
     plain = local_slurm.run(
         "sbatch", "--parsable", "-N2", "--gpus-per-node=8", "-o/dev/null", "--wrap=sleep 600", user=users[0]
     ).strip()
-    segments = local_slurm.run(
-        "sbatch", "--parsable", "-N4", "--segment=2", "--gpus-per-node=8", "-o/dev/null", "--wrap=sleep 600",
-        user=users[0],
+    spread = local_slurm.run(
+        "sbatch", "--parsable", "-N4", "--segment=2", "--spread-segments", "--gpus-per-node=8", "-o/dev/null",
+        "--wrap=sleep 600", user=users[0],
     ).strip()  # fmt: skip
     site.until(lambda: site.state(wrapped) == site.state(plain) == "RUNNING", "for the far ones to run")
     assert sorted([site.nodes(wrapped), site.nodes(plain)]) == ["n[2,4]", "n[6,8]"]
-    assert segments not in site.managed_jobs
+    assert spread not in site.managed_jobs
     local_slurm.run("scancel", wrapped, plain)
     waits = "it has no segment, so Slurm starts its 2 nodes in 1 block of 2, not in 2"
     site.until(lambda: site.managed_jobs[open_shares].reason == waits, "for it to be left out")
@@ -122,8 +124,79 @@ def test_what_is_decided_starts_wherever_it_lies(
     site.until(lambda: site.state(open_shares) == "RUNNING", "for it to run in one block")
     assert site.nodes(open_shares) == "n[1-2]"
     local_slurm.run("scancel", *others[1:])
-    site.until(lambda: site.state(segments) == "RUNNING", "for Slurm to start the segments")
+    site.until(lambda: site.state(spread) == "RUNNING", "for Slurm to start the segments")
     events = read_events(Path(site.config.state_dir))
     assert [each for each in events if each["event"] in ("start_failed", "order_refused")] == []
     site.decide_again()
+    site.journal.close()
+
+
+def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
+    blocks: Callable[..., LocalSlurm], users: tuple[str, ...], record_property: Callable[[str, object], None]
+) -> None:
+    local_slurm, draw = blocks(nodes=24, racks=6, gpus=2), random.Random(7)
+    site = RealSite(local_slurm, "srsf-delay")
+    site.controller.cycle()
+    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
+    asked: dict[str, int] = {}
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        for number in range(JOBS):
+            segment = draw.choice((1, 2, 4))
+            nodes = segment * draw.randint(1, max(1, 8 // segment))
+            gpus = draw.choice(
+                (
+                    ["--gpus-per-node=2"],
+                    ["--gpus-per-node=1"],
+                    [f"--gpus={2 * nodes}"] if nodes > 1 else ["--gres=gpu:2"],
+                )
+            )
+            options = [f"-N{nodes}", *gpus, f"--segment={segment}", "--time=10", "--mem=1"]
+            seconds = draw.randint(2, 8)
+            if number % 2:
+                job = sleeping(site, seconds, *options)
+            else:
+                plain = ["-o/dev/null", f"--wrap=sleep {seconds}"]
+                job = local_slurm.run("sbatch", "--parsable", *options, *plain, user=users[0]).strip()
+            asked[job] = segment
+    known, seen = site.controller.reconciler.conditions.blocks, dict[str, tuple[str, ...]]()
+
+    def all_ran() -> bool:
+        for job in site.slurm.jobs():
+            if job.state is State.RUNNING:
+                seen[job.job_id] = job.nodes
+        return not site.managed_jobs
+
+    site.until(all_ran, "for all to run")
+    events = read_events(Path(site.config.state_dir))
+    started = {each["job"]: [*each["gpus"]] for each in events if each["event"] == "start"}
+    assert started.keys() == asked.keys(), "Dally starts each of them"
+    for places in (started, seen):
+        assert [job for job, where in places.items() if known.torn(where, asked[job])] == []
+    trouble = ("start_failed", "start_declined", "order_refused", "released", "segment_torn")
+    assert [each for each in events if each["event"] in trouble] == []
+    far = sum(len({known.block_of[4][node] for node in where}) > 1 for where in started.values())
+    record_property("starts", f"{len(started)} of {len(asked)} in segments, {far} of them in several blocks")
+    site.decide_again()
+    site.journal.close()
+
+
+def test_a_job_whose_nodes_somebody_takes_is_said_to_be_torn(blocks: Callable[..., LocalSlurm]) -> None:
+    local_slurm = blocks(nodes=8, racks=2, gpus=1)
+    site = RealSite(local_slurm, "fifo")
+    site.controller.cycle()
+    told = {"ok": True, "segments": True}
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        job = sleeping(site, 600, "-N8", "--segment=4", "--gpus-per-node=1", "--no-kill")
+    site.until(lambda: site.state(job) == "RUNNING", "for it to run")
+    local_slurm.run("scontrol", "update", f"JobId={job}", "NodeList=n[1-3,5-7]")
+    site.until(lambda: site.nodes(job) == "n[1-3,5-7]", "for it to lose two nodes")
+    for _ in range(3):
+        site.controller.cycle()
+    torn = [each for each in read_events(Path(site.config.state_dir)) if each["event"] == "segment_torn"]
+    said = "its segments are of 4 nodes, and it has 3 in rack0, 3 in rack1"
+    assert [(each["job"], each["reason"]) for each in torn] == [(job, said)]
     site.journal.close()

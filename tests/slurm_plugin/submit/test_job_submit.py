@@ -198,13 +198,26 @@ def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
     assert (facts["Reason"], facts.get("SegmentSize")) == ("JobHeldUser", segment)
 
 
-def test_a_job_with_a_segment_of_several_nodes_is_slurms(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        (["--gpus-per-node=1", "--segment=2"], True),
+        (["--gpus-per-node=1", "--segment=1"], True),
+        (["--gpus=4", "--segment=2"], True),
+        (["--gpus=6", "--segment=2"], False),
+        (["--gpus-per-node=1", "--segment=2", "--spread-segments"], False),
+        (["--gpus-per-node=1", "--segment=2", "--consolidate-segments"], False),
+        (["--gpus-per-node=1", "--exclusive=topo"], False),
+    ],
+)
+def test_a_job_in_segments_is_dallys_unless_nothing_but_slurm_can_place_it(
+    site: Site, options: list[str], held: bool
+) -> None:
     if site.local_slurm.version() < SEGMENTS_SINCE:
         pytest.skip("job_submit.lua sees no segment before Slurm 25.11")
-    options = ("--nodes=4", "--gpus-per-node=1")
-    facts = site.facts(site.submit(*options, "--segment=2"))
-    assert ("AdminComment" in facts, facts["SegmentSize"]) == (False, "2")
-    assert site.reason(site.submit(*options, "--segment=1")) == "JobHeldUser"
+    facts = site.facts(site.submit("--nodes=4", *options))
+    segment = dict(word.removeprefix("--").partition("=")[::2] for word in options).get("segment")
+    assert ("AdminComment" in facts, facts.get("SegmentSize")) == (held, segment)
 
 
 def test_where_a_job_may_run_goes_into_the_mark(site: Site) -> None:

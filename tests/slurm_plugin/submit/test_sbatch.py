@@ -242,13 +242,15 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
     ("told", "options", "segment"),
     [
         ("true", ["--gres=gpu:4"], ["--segment=1"]),
-        ("true", ["--gres=gpu:4", "--segment=1"], ["--segment=1"]),
+        ("true", ["--gres=gpu:4", "--segment=0"], ["--segment=1"]),
+        ("true", ["--gres=gpu:4", "--segment=1"], []),
+        ("true", ["--gres=gpu:4", "--nodes=4", "--segment=2"], []),
         ("true", ["--gpus=8"], []),
         ("false", ["--gres=gpu:4"], []),
         ("1", ["--gres=gpu:4"], []),
     ],
 )
-def test_a_job_gets_a_segment_where_it_could_not_start_without(
+def test_a_job_gets_a_segment_where_it_could_not_start_without_and_keeps_its_own(
     site: Site, told: str, options: list[str], segment: list[str]
 ) -> None:
     with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:

@@ -145,8 +145,10 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("-G1 --switches=1@5", ""),
         ("-G1 --contiguous", "--contiguous fixes the placement"),
         ("-G1 --spread-job", "--spread-job fixes the placement"),
-        ("-G1 --segment=4", "--segment fixes the placement"),
-        ("-G1 --segment=1", ""),
+        ("-G1 --segment=4", ""),
+        ("-G1 --segment=2 --spread-segments", "--spread-segments fixes the placement"),
+        ("-G1 --consolidate-segments", "--consolidate-segments fixes the placement"),
+        ("-G1 --exclusive=topo", "--exclusive=topo fixes the placement"),
         ("-G1 -M other", "--clusters fixes the placement"),
     ],
 )

@@ -33,6 +33,7 @@ def bidder(
     apart: float = 1.0,
     speeds: Mapping[str, float] = SPEEDS,
     per_machine: int | None = None,
+    segment: int | None = None,
 ) -> Bidder:
     """A job worth its speed: that of its slowest GPU, times `apart` if it is on several machines."""
     machines = market.servers.topology.machines
@@ -43,4 +44,4 @@ def bidder(
         return worth * slowest * restart * (apart if len(allocation) > 1 else 1.0)
 
     tiers = market.servers.tiers(speeds, market.servers.accepted(None))
-    return Bidder(gpus, per_machine, tiers, held, utility, worth)
+    return Bidder(gpus, per_machine, segment, tiers, held, utility, worth)

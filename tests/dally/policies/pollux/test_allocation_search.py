@@ -41,6 +41,8 @@ def problem(
         least=np.array(least or [1] * jobs),
         most=np.maximum(most, np.array(least or [1] * jobs)),
         share=np.array(share or [0] * jobs),
+        segment=np.ones(jobs, dtype=np.int64),
+        block=np.zeros(len(capacity), dtype=np.int64),
         speedups=np.tile(table, (jobs, 1, 1, 1)),
         fewest=wide[None],
         kinds=[np.arange(len(capacity))],

@@ -1,0 +1,262 @@
+"""Indexes of free GPUs by machine, rack, ...: best fit and packing, for one kind of gang each."""
+
+from collections.abc import Iterator, Sequence
+
+from dally.cluster.topology import Topology
+
+
+class FreeIndex:
+    """Members 0..n-1, each with a count of free GPUs, found by count.
+
+    For every count a bit set of its members, and a bit set of the counts in use. Python's integers make each
+    operation a few machine words per 64 members, so a thousand racks cost what one does.
+    """
+
+    __slots__ = ("_counts", "_members")
+
+    def __init__(self) -> None:
+        self._members: dict[int, int] = {}
+        self._counts = 0
+
+    def add(self, member: int, count: int) -> None:
+        """Insert a member that is not in the index."""
+        self._members[count] = self._members.get(count, 0) | 1 << member
+        self._counts |= 1 << count
+
+    def move(self, member: int, old: int, new: int) -> None:
+        """Change a member's count from `old` to `new`."""
+        members, bit = self._members, 1 << member
+        left = members[old] ^ bit
+        if left:
+            members[old] = left
+        else:
+            del members[old]
+            self._counts ^= 1 << old
+        if new in members:
+            members[new] |= bit
+        else:
+            members[new] = bit
+            self._counts |= 1 << new
+
+    @property
+    def most(self) -> int:
+        """The greatest count."""
+        return self._counts.bit_length() - 1
+
+    def best_fit(self, count: int, exclude: int = 0) -> int | None:
+        """The lowest member among those with the fewest free GPUs that are still at least `count`."""
+        return next(self.fits(count, exclude), None)
+
+    def fits(self, count: int, exclude: int = 0) -> Iterator[int]:
+        """The members with at least `count` free GPUs, those with the fewest first; on ties the lowest."""
+        counts = self._counts >> count << count
+        while counts:
+            lowest = counts & -counts
+            members = self._members[lowest.bit_length() - 1] & ~exclude
+            while members:
+                yield (members & -members).bit_length() - 1
+                members &= members - 1
+            counts ^= lowest
+
+    def needed(self, count: int, step: int = 1) -> int:
+        """The fewest members that have `count` free GPUs together, each a multiple of `step`, as all do."""
+        counts, needed = self._counts, 0
+        while count > 0:
+            most = counts.bit_length() - 1
+            given = most - most % step
+            taken = min(self._members[most].bit_count(), -(-count // given))
+            needed += taken
+            count -= taken * given
+            counts ^= 1 << most
+        return needed
+
+    def fullest(self, exclude: int = 0) -> int | None:
+        """The lowest member among those with the most free GPUs, at least one."""
+        counts = self._counts & ~1
+        while counts:
+            highest = counts.bit_length() - 1
+            members = self._members[highest] & ~exclude
+            if members:
+                return (members & -members).bit_length() - 1
+            counts ^= 1 << highest
+        return None
+
+
+class DomainUnits:
+    """Free units in every domain of the tree: GPUs of one type, or of all.
+
+    Args:
+        topology: The cluster.
+        units: The free units of each machine.
+    """
+
+    __slots__ = ("_paths", "_topology", "by_level", "children", "free")
+
+    def __init__(self, topology: Topology, units: Sequence[int]) -> None:
+        self._topology = topology
+        self.free = [0] * len(topology.domains)
+        self.by_level = [FreeIndex() for _ in topology.levels[:-1]]
+        self.children = {domain.index: FreeIndex() for domain in topology.domains if domain.children}
+        for machine, count in enumerate(units):
+            for ancestor in topology.ancestors[machine]:
+                self.free[ancestor] += count
+        position = {child: at for parent in topology.domains for at, child in enumerate(parent.children)}
+        starts = [domains[0].index for domains in topology.level_domains]
+        indexes: list[list[tuple[FreeIndex, int]]] = []
+        for domain in topology.domains:
+            kept = []
+            if domain.parent is not None:
+                kept.append((self.by_level[domain.level], domain.index - starts[domain.level]))
+                if domain.parent != topology.root.index:
+                    kept.append((self.children[domain.parent], position[domain.index]))
+            for ranking, member in kept:
+                ranking.add(member, self.free[domain.index])
+            indexes.append(kept)
+        # The root's children are one whole level, whose index serves both questions.
+        self.children[topology.root.index] = self.by_level[topology.top - 1]
+        self._paths = [[(domain, indexes[domain]) for domain in path] for path in topology.ancestors]
+
+    def change(self, machine: int, delta: int) -> None:
+        """A machine has so many more free GPUs, or fewer."""
+        free = self.free
+        for domain, indexes in self._paths[machine]:
+            old = free[domain]
+            free[domain] = new = old + delta
+            for index, member in indexes:
+                index.move(member, old, new)
+
+    def best_domain(self, units: int, level: int) -> int | None:
+        """The domain of `level` that holds `units` on the fewest children, then with the least to spare."""
+        level = min(level, self._topology.widest)
+        if level == self._topology.top:
+            root = self._topology.root.index
+            return root if self.free[root] >= units else None
+        domains = self._topology.level_domains[level]
+        if level == 0:
+            machine = self.by_level[0].best_fit(units)
+            return None if machine is None else domains[machine].index
+        best, fewest = None, units + 1
+        for member in self.by_level[level].fits(units):
+            domain = domains[member].index
+            needed = self._needed(domain, units)
+            if needed < fewest:
+                best, fewest = domain, needed
+            if fewest == -(-units // self.by_level[level - 1].most):
+                break
+        return best
+
+    def _needed(self, domain: int, units: int) -> int:
+        """The fewest children of a domain that hold so many units together."""
+        return self.children[domain].needed(units)
+
+    def roomiest(self, level: int) -> int | None:
+        """The domain of `level` with the most free units, at least one; on ties the lowest."""
+        level = min(level, self._topology.widest)
+        if level == self._topology.top:
+            root = self._topology.root.index
+            return root if self.free[root] else None
+        member = self.by_level[level].fullest()
+        return None if member is None else self._topology.level_domains[level][member].index
+
+    def held(self, domain: int) -> int:
+        """The most units that a domain can give one gang."""
+        if self._topology.islands and domain == self._topology.root.index:
+            return self.by_level[self._topology.widest].most
+        return self.free[domain]
+
+    def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
+        """Choose `gpus` free GPUs in `domain` on the fewest children, level by level, best fit last."""
+        children = self._topology.domains[domain].children
+        if not children:
+            packed.append((domain, gpus))
+            return
+        index, used = self.children[domain], 0
+        while gpus:
+            child = index.best_fit(gpus, used)
+            if child is None:
+                child = index.fullest(used)
+            if child is None:
+                raise AssertionError(f"domain {domain} has fewer free GPUs than its children say")
+            used |= 1 << child
+            share = min(gpus, self.free[children[child]])
+            self.pack(children[child], share, packed)
+            gpus -= share
+
+
+class DomainShares(DomainUnits):
+    """Machines that have a fixed share of GPUs free, in every domain: the units of gangs of equal shares."""
+
+    __slots__ = ("_gpus", "share")
+
+    def __init__(self, topology: Topology, gpus: Sequence[int], share: int) -> None:
+        super().__init__(topology, [int(count >= share) for count in gpus])
+        self._gpus, self.share = list(gpus), share
+
+    def change(self, machine: int, delta: int) -> None:
+        """A machine has so many more free GPUs, or fewer."""
+        before = self._gpus[machine]
+        self._gpus[machine] = after = before + delta
+        if (before >= self.share) != (after >= self.share):
+            super().change(machine, 1 if delta > 0 else -1)
+
+    def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
+        """Choose `gpus` machines in `domain` on the fewest children, those with least to spare first."""
+        children = self._topology.domains[domain].children
+        if children and not self._topology.domains[children[0]].children:
+            able = sorted((self._gpus[child], child) for child in children if self.free[child])
+            packed.extend((child, self.share) for _, child in able[:gpus])
+        elif children:
+            super().pack(domain, gpus, packed)
+        else:
+            packed.append((domain, self.share))
+
+
+class DomainSegments(DomainShares):
+    """The same for gangs whose machines come in segments, each in one block, the domain above the machines.
+
+    Blocks are ranked by all of their machines; what one gives, also to the domains above, is a multiple of
+    the segment.
+    """
+
+    __slots__ = ("_blocks", "_segment")
+
+    def __init__(self, topology: Topology, gpus: Sequence[int], share: int, segment: int) -> None:
+        self._segment = segment
+        self._blocks = dict.fromkeys((domain.index for domain in topology.level_domains[1]), 0)
+        super().__init__(topology, [0] * len(topology.machines), share)
+        for machine, count in enumerate(gpus):
+            if count:
+                self.change(machine, count)
+
+    def change(self, machine: int, delta: int) -> None:
+        """A machine has so many more free GPUs, or fewer."""
+        before = self._gpus[machine]
+        self._gpus[machine] = after = before + delta
+        if (before >= self.share) == (after >= self.share):
+            return
+        step, free = (1 if delta > 0 else -1), self.free
+        own, (block, indexes), *above = self._paths[machine]
+        for index, member in own[1]:
+            index.move(member, free[machine], free[machine] + step)
+        free[machine] += step
+        had = self._blocks[block]
+        self._blocks[block] = has = had + step
+        for index, member in indexes:
+            index.move(member, had, has)
+        given = has - has % self._segment
+        gained, free[block] = given - free[block], given
+        if gained:
+            for domain, indexes in above:
+                old = free[domain]
+                free[domain] = old + gained
+                for index, member in indexes:
+                    index.move(member, old, old + gained)
+
+    def held(self, domain: int) -> int:
+        """The most machines that a domain can give one gang, in whole segments."""
+        most = super().held(domain)  # over islands that are blocks, machines of one
+        return most - most % self._segment
+
+    def _needed(self, domain: int, units: int) -> int:
+        over_blocks = self._topology.domains[domain].level == 2
+        return self.children[domain].needed(units, self._segment if over_blocks else 1)

@@ -1,0 +1,153 @@
+"""Gangs in segments: free GPUs, best fit and what comes free, held against a plain search."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dally.cluster.free import FreeGpus, most_units
+from dally.cluster.idle_cluster import IdleCluster
+from dally.cluster.topology import Topology
+from dally.errors import CapacityError
+from dally.jobs.job import Gang
+from dally.policies.common.placements import Gains
+from dally.policies.slurm.node_choice import best_fit
+from dally.testing.worlds import racks
+
+BLOCKS = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=1, max_size=4)
+MOVES = st.lists(st.tuples(st.integers(0, 15), st.integers(-3, 3)), max_size=12)
+DEPTHS = st.sampled_from([2, 3, 3, 4])
+
+
+def gang(machines: int, segment: int, share: int = 1) -> Gang:
+    return Gang(machines * share, None, share, None, segment)
+
+
+def is_whole(topology: Topology, machines: Sequence[int], segment: int) -> bool:
+    """Whether machines are whole segments, each in one block."""
+    blocks = Counter(topology.ancestors[machine][1] for machine in machines)
+    return all(count % segment == 0 for count in blocks.values())
+
+
+def ways(free: FreeGpus, asked: Gang) -> Iterator[tuple[int, ...]]:
+    """Every choice of machines for a gang."""
+    able = [each for each in range(len(free.topology.machines)) if asked.held(free.on(each))]
+    for machines in combinations(able, asked.units):
+        if is_whole(free.topology, machines, asked.segment or 1):
+            yield machines
+
+
+def level_of(topology: Topology, machines: Sequence[int]) -> int:
+    return topology.level_of(tuple((machine, 1) for machine in machines))
+
+
+def moved(free: FreeGpus, moves: Sequence[tuple[int, int]]) -> None:
+    """Take and give GPUs here and there."""
+    machines = free.topology.machines
+    for at, delta in moves:
+        machine = at % len(machines)
+        used = machines[machine].gpus - free.on(machine)
+        if delta > 0:
+            free.take(((machine, min(delta, free.on(machine))),))
+        else:
+            free.give(((machine, min(-delta, used)),))
+
+
+def test_a_segment_lies_in_one_block_and_the_tightest_is_taken() -> None:
+    free = FreeGpus(racks([[1] * 5, [1] * 4, [1] * 3]))
+    assert free.find(gang(4, 4), 1) == tuple((machine, 1) for machine in (5, 6, 7, 8))
+    assert free.lowest_level(gang(8, 4)) == 2
+    assert free.lowest_level(gang(12, 4)) is None, (
+        "twelve machines are free, but the last four are in two blocks"
+    )
+    assert free.lowest_level(gang(12, 1)) == 2
+    free.take(((5, 1), (0, 1), (1, 1)))
+    assert free.lowest_level(gang(4, 4)) is None
+    assert free.find(gang(6, 3), 2) == tuple((machine, 1) for machine in (2, 3, 4, 6, 7, 8))
+
+
+def test_it_takes_the_fewest_blocks() -> None:
+    free = FreeGpus(racks([[1] * 3, [1] * 6, [1] * 4]))
+    found = free.find(gang(8, 2), 2)
+    assert found is not None
+    assert Counter(free.topology.ancestors[machine][1] for machine, _ in found) == {14: 6, 13: 2}
+
+
+@settings(deadline=None, max_examples=200)
+@given(BLOCKS, DEPTHS, MOVES, st.integers(1, 5), st.integers(2, 3), st.integers(1, 2))
+def test_segments_are_found_wherever_a_plain_search_finds_them(
+    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], count: int, segment: int, share: int
+) -> None:
+    free, asked = FreeGpus(racks(sizes, depth=depth)), gang(segment * count, segment, share)
+    free.held(0, asked)  # its index is made before GPUs are taken
+    moved(free, moves)
+    topology, known = free.topology, [*ways(free, asked)]
+    levels = {level_of(topology, machines) for machines in known}
+    assert free.lowest_level(asked) == min(levels, default=None)
+    again = FreeGpus(topology)
+    again.take(tuple((at, machine.gpus - free.on(at)) for at, machine in enumerate(topology.machines)))
+    left = [free.on(machine) for machine in range(len(topology.machines))]
+    for level in range(1, topology.top + 1):
+        found = free.find(asked, level)
+        assert found == again.find(asked, level), "an index made later says the same"
+        assert (found is None) == (not any(below <= level for below in levels))
+        chosen = best_fit(topology, left, asked, level)
+        assert (chosen is None) == (found is None)
+        for place in (found, chosen):
+            if place is not None:
+                machines = tuple(machine for machine, _ in place)
+                assert machines in known
+                assert {gpus for _, gpus in place} == {share}
+                assert level_of(topology, machines) <= level
+    for domain in topology.domains[len(topology.machines) :]:
+        inside = [at for at in range(len(left)) if domain.index in topology.ancestors[at]]
+        assert free.held(domain.index, asked) == most_units(
+            topology, asked, ((at, left[at]) for at in inside)
+        )
+
+
+@settings(deadline=None, max_examples=200)
+@given(BLOCKS, DEPTHS, MOVES, st.integers(1, 4), st.integers(2, 3))
+def test_what_comes_free_is_counted_in_whole_segments(
+    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], count: int, segment: int
+) -> None:
+    free, asked = FreeGpus(racks(sizes, depth=depth)), gang(segment * count, segment)
+    topology = free.topology
+    moved(free, moves)
+    used = [machine.gpus - free.on(at) for at, machine in enumerate(topology.machines)]
+    for level in range(1, topology.top + 1):
+        gains, later = Gains(free, asked, level), FreeGpus(topology)
+        later.take(tuple(enumerate(used)))
+        freed = [((at, gpus),) for at, gpus in enumerate(used) if gpus]
+        for end, place in enumerate(freed, 1):
+            domain = gains.add(place)
+            later.give(place)
+            held = [later.held(each.index, asked) for each in topology.level_domains[level]]
+            assert domain is None or later.held(domain, asked) == gains.spare(domain) + asked.units
+            if (
+                free.lowest_level(asked) is None
+                and later.lowest_level(asked) is not None
+                and level == topology.top
+            ):
+                assert domain is not None
+            assert (domain is None) or max(held) >= asked.units
+            if domain is not None and later.held(domain, asked) >= asked.units:
+                for each in [each for each in freed[:end] if not gains.needs(each, domain)]:
+                    later.take(each)
+                assert later.held(domain, asked) >= asked.units, "it fits without what it does not need"
+                break
+
+
+def test_a_segment_larger_than_any_block_is_refused_in_one_line() -> None:
+    idle = IdleCluster(racks([[4] * 3, [4] * 2]))
+    assert idle.best_level(gang(3, 3, 4)) == 1
+    assert idle.most_gpus(gang(2, 2, 4)) == 16
+    message = (
+        "a gang of 16 GPUs, 4 on each machine and 4 machines in each segment, does not fit: "
+        "cluster test has 20, 0 of them in such segments"
+    )
+    with pytest.raises(CapacityError, match=message):
+        idle.best_level(gang(4, 4, 4))

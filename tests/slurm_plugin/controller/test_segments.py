@@ -1,0 +1,131 @@
+"""Jobs in segments: every policy keeps them whole, Slurm starts them, and what tears one later is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.jobs.job import Gang
+from dally.policies.registry import policy_names
+from dally.testing.worlds import racks
+from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.controller.earliest_nodes import GpuHold, earliest_start
+from slurm_plugin.controller.journal import read_events
+from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.worlds import Site
+
+FOUR = racks([[4] * 4] * 4)
+NAMES = [machine.name for machine in FOUR.machines]
+BLOCKS = BlockTopology({4: {name: name[:2] for name in NAMES}}, takes_segments=True)
+TROUBLE = ("segment_torn", "released", "start_failed", "start_declined")
+
+
+def site_of_blocks(folder: Path, policy: str = "fifo") -> Site:
+    site = Site(folder, FOUR, policy)
+    site.slurm.told_blocks = BLOCKS
+    return site
+
+
+def in_segments(site: Site, nodes: int, segment: int, **more: Any) -> str:
+    return site.submit(
+        **{"nodes": nodes, "gpus_per_node": 4, "run_time_s": 300.0, "segment": segment, **more}
+    )
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str) -> None:
+    site = site_of_blocks(tmp_path, policy)
+    ones = [in_segments(site, 1, 1, run_time_s=200.0 + 100 * more) for more in range(6)]
+    sizes = ((4, 2), (8, 4), (6, 3), (4, 4), (2, 16), (8, 2))
+    asked = {in_segments(site, nodes, segment): segment for nodes, segment in sizes}
+    site.run_to(6000)
+    assert {site.states().get(job, "COMPLETED") for job in (*ones, *asked)} == {"COMPLETED"}
+    assert site.events(*TROUBLE) == []
+    starts = [each for each in read_events(tmp_path) if each["event"] == "start" and each["job"] in asked]
+    assert {each["job"] for each in starts} == {*asked}
+    assert [BLOCKS.torn([*each["gpus"]], asked[each["job"]]) for each in starts] == [""] * len(starts)
+
+
+def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    for name in ("r0m0", "r1m0", "r2m0", "r3m0"):
+        site.slurm.set_node(name, "down")
+    whole, halves = in_segments(site, 4, 4), in_segments(site, 4, 2)
+    site.run_to(10)
+    assert site.states()[whole] == "PENDING"
+    assert site.managed(whole).reason == "16 GPUs asked for; 0 are free in segments of 4 machines"
+    assert BLOCKS.torn([*site.nodes(halves)], 2) == ""
+    site.slurm.set_node("r3m0")
+    site.run_to(20)
+    assert {*site.nodes(whole)} == {"r3m0", "r3m1", "r3m2", "r3m3"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "segment", "says"),
+    [
+        (8, 8, "8 machines in each segment, does not fit: cluster test has 64, 0 of them in such segments"),
+        (6, 4, "--segment=4 does not divide its 6 nodes"),
+    ],
+)
+def test_a_segment_that_no_block_holds_or_that_does_not_come_out_even_is_slurms(
+    tmp_path: Path, nodes: int, segment: int, says: str
+) -> None:
+    site = site_of_blocks(tmp_path)
+    job = in_segments(site, nodes, segment)
+    site.run_to(5)
+    (event,) = [each for each in read_events(tmp_path, job) if each["event"] == "released"]
+    assert says in event["reason"]
+
+
+@pytest.mark.parametrize("blocks", [BlockTopology(), BlockTopology(BLOCKS.block_of)])
+def test_where_slurm_takes_no_segment_with_a_node_list_the_job_is_slurms(
+    tmp_path: Path, blocks: BlockTopology
+) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    site.slurm.told_blocks = blocks
+    job = in_segments(site, 4, 2)
+    site.run_to(5)
+    assert site.managed(job).phase.name is JobPhase.RELEASED
+    assert site.managed(job).reason == "--segment fixes the placement; Slurm schedules it"
+
+
+def test_a_job_that_was_torn_is_told_once(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    job = in_segments(site, 8, 4)
+    site.run_to(10)
+    held = [*site.nodes(job)]
+    assert len({name[:2] for name in held}) == 2
+    site.slurm.shrink(job, held[3], held[7])
+    for _ in range(3):
+        site.run_to(site.now_s + 5)
+    site.slurm.shrink(job, held[6])
+    site.run_to(site.now_s + 5)
+    torn = [each["reason"] for each in read_events(tmp_path, job) if each["event"] == "segment_torn"]
+    assert torn == [
+        "its segments are of 4 nodes, and it has 3 in r0, 3 in r1",
+        "its segments are of 4 nodes, and it has 3 in r0, 2 in r1",
+    ]
+    site.run_to(400)
+    assert job not in site.states() or site.states()[job] == "COMPLETED"
+
+
+def test_giving_back_a_whole_segment_tears_nothing(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    job = in_segments(site, 8, 4)
+    site.run_to(10)
+    site.slurm.shrink(job, *[*site.nodes(job)][:4])
+    site.run_to(20)
+    assert site.events("segment_torn") == []
+
+
+def test_nodes_are_kept_for_the_oldest_job_in_whole_segments() -> None:
+    in_all = {f"{block}{node}": 4 for block in "abc" for node in range(3)}
+    blocks = {name: ord(name[0]) for name in in_all}
+    gang = Gang(16, None, 4, None, 2)
+    holds = [GpuHold(50.0, {"b0": 4, "b1": 4}), GpuHold(90.0, {"c0": 4, "c1": 4})]
+    best = earliest_start(gang, 1, in_all, holds, 10.0, blocks)
+    assert best is not None
+    assert best.start_s == 50.0, "five nodes are free before, of them two whole segments in no two blocks"
+    assert sorted(sum(name[0] == block for name in best.nodes) for block in "abc") == [0, 2, 2]
+    assert earliest_start(Gang(12, None, 4, None, 3), 1, in_all, holds, 10.0, blocks) is not None
+    assert earliest_start(Gang(16, None, 4, None, 4), 1, in_all, holds, 10.0, blocks) is None

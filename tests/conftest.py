@@ -105,6 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The slow ones come first, so that no worker is left alone with one at the end. Tests of a file that share
     a fixture go to one worker; all others to whichever is free: each has its own cluster, ports and folders.
+    Those on a real Slurm wait most of the time: they are mixed evenly with those that compute.
     """
     for item in items:
         slurm = "cluster_folder" in getattr(item, "fixturenames", ())
@@ -119,7 +120,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(str(folder)))
         elif folder.is_relative_to("testbed/remote"):  # its sshds, users and hosts are the machine's
             item.add_marker(pytest.mark.xdist_group("testbed/remote"))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    items[:] = (_mixed(slow) if "PYTEST_XDIST_WORKER" in os.environ else slow) + quick
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Tests with those on a real Slurm spread evenly among the others."""
+    place: dict[pytest.Item, float] = {}
+    for waits in (False, True):
+        alike = [item for item in items if (item.get_closest_marker("slurm") is not None) is waits]
+        place |= {item: number / len(alike) for number, item in enumerate(alike)}
+    return sorted(items, key=place.__getitem__)
 
 
 def pytest_collection_finish() -> None:

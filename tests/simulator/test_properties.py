@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.testing import MODELS, PROPERTIES, World, racks, simulate, worlds
-from dally.testing.properties import a_rebuilt_policy_decides_the_same, every_job_ends_once
+from dally.testing.properties import a_rebuilt_policy_decides_the_same
 from tests.policy_groups import SEARCHING
 
 VARIANTS = (
@@ -43,7 +43,7 @@ def on_worlds(policy: str, most: int, check: Callable[[World], None]) -> None:
 )
 @every_policy
 def test_what_must_hold_for_every_policy(policy: str, holds: Callable[[str, World], None]) -> None:
-    on_worlds(policy, 10 if holds is every_job_ends_once else 6, lambda world: holds(policy, world))
+    on_worlds(policy, 6, lambda world: holds(policy, world))
 
 
 @every_policy

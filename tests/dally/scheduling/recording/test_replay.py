@@ -40,7 +40,7 @@ def busy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_decides_its_recording_again(policy: str) -> None:
-    @settings(max_examples=8 if policy in SEARCHING else 15, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=4 if policy in SEARCHING else 8, suppress_health_check=[HealthCheck.too_slow])
     @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
     def holds(world: World) -> None:
         with TemporaryDirectory() as folder:

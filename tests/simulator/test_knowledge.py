@@ -111,7 +111,7 @@ def test_an_error_changes_the_order() -> None:
 
 def mean_jct_s(seed: int, knowledge: Knowledge) -> float:
     """Of jobs of a tail as long as Venus's on a crowded machine, all with the same limit."""
-    workload = "venus-like:jobs=600,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
+    workload = "venus-like:jobs=300,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
     alike = [replace(job, time_limit_s=1e6) for job in load_trace(workload, seed=seed).jobs]
     topology = racks([[4] * 4])
     state = ClusterState(topology, CostModel(topology), Known(knowledge))

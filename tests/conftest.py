@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
+from tests.patience import LONGEST_S
 from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
@@ -189,7 +190,7 @@ def browser() -> Iterator[Browser]:
         pytest.fail(
             "there is no Chromium; as root: apt-get install chromium fonts-dejavu-core", pytrace=False
         )
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=1000 * LONGEST_S)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser

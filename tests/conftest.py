@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -95,6 +96,9 @@ settings.load_profile("dally")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Some containers set it; here hundreds of processes would each compile anew what they import."""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell that runs tests in the background has it ignored, and what they interrupt would inherit that."""
 
 gc.disable()
 """Until all tests are collected: what importing makes, stays. See `pytest_collection_finish`."""

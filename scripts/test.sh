@@ -29,7 +29,7 @@ wheel_works() (
 
 # Hundreds of daemons share the machine with each other. What fails beside them and passes alone is told, and is to be mended.
 tests_pass() {
-    .venv/bin/pytest --numprocesses 4 --dist loadgroup --durations=25 && return
+    .venv/bin/pytest --numprocesses 6 --dist loadgroup --durations=25 && return
     [ $? = 1 ] || return  # no test failed: pytest could not run them
     printf '== the tests that failed, once more, one after the other\n'
     .venv/bin/pytest --last-failed --last-failed-no-failures none -rA --show-capture=no --maxfail=5 &&

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
+from tests.patience import LONGEST_S
 from tests.slurm_table import STARTS_SLURM, slurm_table
 
 TESTS = Path(__file__).parent
@@ -95,6 +97,9 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 """Some containers set it; here hundreds of processes would each compile anew what they import."""
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell that runs tests in the background has it ignored, and what they interrupt would inherit that."""
+
 gc.disable()
 """Until all tests are collected: what importing makes, stays. See `pytest_collection_finish`."""
 
@@ -105,6 +110,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The slow ones come first, so that no worker is left alone with one at the end. Tests of a file that share
     a fixture go to one worker; all others to whichever is free: each has its own cluster, ports and folders.
+    Those on a real Slurm wait most of the time: they are mixed evenly with those that compute.
     """
     for item in items:
         slurm = "cluster_folder" in getattr(item, "fixturenames", ())
@@ -119,7 +125,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(str(folder)))
         elif folder.is_relative_to("testbed/remote"):  # its sshds, users and hosts are the machine's
             item.add_marker(pytest.mark.xdist_group("testbed/remote"))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    items[:] = (_mixed(slow) if "PYTEST_XDIST_WORKER" in os.environ else slow) + quick
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Tests with those on a real Slurm spread evenly among the others."""
+    place: dict[pytest.Item, float] = {}
+    for waits in (False, True):
+        alike = [item for item in items if (item.get_closest_marker("slurm") is not None) is waits]
+        place |= {item: number / len(alike) for number, item in enumerate(alike)}
+    return sorted(items, key=place.__getitem__)
 
 
 def pytest_collection_finish() -> None:
@@ -177,7 +194,7 @@ def browser() -> Iterator[Browser]:
         pytest.fail(
             "there is no Chromium; as root: apt-get install chromium fonts-dejavu-core", pytrace=False
         )
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=1000 * LONGEST_S)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser

@@ -27,7 +27,7 @@ INTERRUPTED = 130
 
 
 def measure_and_show(
-    runs: Sequence[MeasurementRun], launcher: Launcher, settings: MeasurementSettings
+    runs: Sequence[MeasurementRun], launcher: Launcher[MeasurementRun], settings: MeasurementSettings
 ) -> None:
     """Measure the runs and show the profiles, or print the commands; exits with 130 when interrupted.
 
@@ -70,7 +70,9 @@ def measure_and_show(
             raise left
 
 
-def _print_commands(runs: Sequence[MeasurementRun], launcher: Launcher, store: MeasurementStore) -> None:
+def _print_commands(
+    runs: Sequence[MeasurementRun], launcher: Launcher[MeasurementRun], store: MeasurementStore
+) -> None:
     """Print what would be run, as lines for a shell that leave the same raw files."""
     click.echo(f"mkdir -p {shlex.quote(str(store.raw))}")
     for run in runs:

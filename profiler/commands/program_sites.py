@@ -20,7 +20,8 @@ from profiler.driver.local_hosts import LocalProgramPlace, racks_of
 from profiler.driver.plan import PlannedRack
 from profiler.driver.slurm_queue import SlurmProgramPlace, read_partition
 from profiler.launch.here import count_gpus
-from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.launch.rank_commands import Launcher
+from profiler.launch.user_program import UserProgram
 from profiler.spec import PlannedRun
 
 _RANKS_ON_CPUS = 2
@@ -42,7 +43,7 @@ class ProgramSite:
     usable: Sequence[PlannedRack]
     gpu_type: str | None
     mode: ProfileMode
-    place: Callable[[UserProgram, Sequence[PlannedRun]], ProgramPlace]
+    place: Callable[[UserProgram, Sequence[PlannedRun]], Launcher[PlannedRun]]
 
 
 _OPTIONS = (
@@ -109,7 +110,7 @@ def _local_site(
     there = count_gpus()
     racks = racks_of(network.spec, gpus or there or _RANKS_ON_CPUS)
 
-    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> ProgramPlace:
+    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> Launcher[PlannedRun]:
         return LocalProgramPlace(program, network, max(run.shape.gpus for run in runs), there)
 
     yield ProgramSite(racks, racks, gpu_type, ProfileMode.GIVEN if there else ProfileMode.GLOO, place)
@@ -121,8 +122,8 @@ def _remote_site(hosts: Path, gpu_type: str | None, dry_run: bool) -> Iterator[P
     file = read_hosts_file(hosts)
     connections, racks = ssh.SshHosts(file), remote_hosts.racks_of(file.hosts)
 
-    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> ProgramPlace:
-        found: ProgramPlace = remote_hosts.RemoteProgramPlace(program, file, connections)
+    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> Launcher[PlannedRun]:
+        found: Launcher[PlannedRun] = remote_hosts.RemoteProgramPlace(program, file, connections)
         return found
 
     try:
@@ -140,7 +141,7 @@ def _slurm_site(
     there = read_partition(partition, cluster, gpu_type)
     queue = there.queue(timeout_s, wait_s)
 
-    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> ProgramPlace:
+    def place(program: UserProgram, runs: Sequence[PlannedRun]) -> Launcher[PlannedRun]:
         return SlurmProgramPlace(program, queue, queue.slurm)
 
     yield ProgramSite(there.racks, there.usable, there.gpu_type or None, ProfileMode.GIVEN, place)

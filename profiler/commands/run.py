@@ -22,7 +22,8 @@ from profiler.driver.publish import print_tables
 from profiler.driver.step_log import parse_steps_from
 from profiler.driver.step_runs import StepMeasurement, StepRun, StepRunFolder, measure_steps
 from profiler.driver.store import locked_folder
-from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.launch.rank_commands import Launcher
+from profiler.launch.user_program import UserProgram
 from profiler.spec import PlannedRun
 
 
@@ -150,7 +151,7 @@ def _left(
     return tuple(left)
 
 
-def _print_commands(runs: Sequence[PlannedRun], place: ProgramPlace) -> None:
+def _print_commands(runs: Sequence[PlannedRun], place: Launcher[PlannedRun]) -> None:
     """Print what would be run, as lines for a shell."""
     for run in runs:
         first, *others = place.commands(run)

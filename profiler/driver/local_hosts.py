@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.network import LocalNetwork
@@ -13,9 +14,11 @@ from dally.profiles.schema import PointLink
 from profiler.driver.plan import PlannedHost, PlannedRack
 from profiler.launch.here import count_gpus
 from profiler.launch.rank_commands import Launcher, rank_commands, thread_variables
-from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.launch.user_program import UserProgram
 from profiler.spec import MeasurementRun, PlannedRun
 from workloads.settings import Backend
+
+_Run = TypeVar("_Run", bound=PlannedRun)
 
 _GLOO_OVER_LINKS = {"GLOO_SOCKET_IFNAME": INTERFACE}
 """What makes gloo take the emulated links, and not what ranks of one machine share."""
@@ -31,7 +34,22 @@ def _nccl_over_links(host: str) -> dict[str, str]:
     }
 
 
-class LocalHosts(Launcher):
+class _InHosts(Launcher[_Run]):
+    """Hosts in network namespaces."""
+
+    _network: LocalNetwork
+
+    def start(self, command: Command) -> Running:
+        """Start it inside its host."""
+        return LocalProcess(replace(command, argv=self._network.command(command.host, command.argv)))
+
+    def shown(self, command: Command) -> str:
+        """The line that does the same in a shell, where there is a namespace of the host's name."""
+        variables = (f"{name}={value}" for name, value in command.env.items())
+        return shlex.join(("ip", "netns", "exec", command.host, "env", *variables, *command.argv))
+
+
+class LocalHosts(_InHosts[MeasurementRun]):
     """The hosts of a local network."""
 
     def __init__(self, network: LocalNetwork, most_ranks: int) -> None:
@@ -53,17 +71,8 @@ class LocalHosts(Launcher):
             commands.append(replace(command, env={**command.env, **self._variables, **variables}))
         return tuple(commands)
 
-    def start(self, command: Command) -> Running:
-        """Start it inside its host."""
-        return LocalProcess(replace(command, argv=self._network.command(command.host, command.argv)))
 
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell, where there is a namespace of the host's name."""
-        variables = (f"{name}={value}" for name, value in command.env.items())
-        return shlex.join(("ip", "netns", "exec", command.host, "env", *variables, *command.argv))
-
-
-class LocalProgramPlace(ProgramPlace):
+class LocalProgramPlace(_InHosts[PlannedRun]):
     """Hosts in network namespaces, which share the CPUs and GPUs of this machine."""
 
     def __init__(self, program: UserProgram, network: LocalNetwork, most_ranks: int, gpus: int) -> None:
@@ -83,17 +92,10 @@ class LocalProgramPlace(ProgramPlace):
             commands.append(replace(command, env={**self._threads, **command.env, **links}))
         return tuple(commands)
 
-    def start(self, command: Command) -> Running:
-        """Start it inside its host."""
-        return LocalProcess(replace(command, argv=self._network.command(command.host, command.argv)))
-
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell, where there is a namespace of the host's name."""
-        variables = (f"{name}={value}" for name, value in command.env.items())
-        return shlex.join(("ip", "netns", "exec", command.host, "env", *variables, *command.argv))
-
     @contextmanager
-    def hold(self, run: PlannedRun, say: Callable[[str], None]) -> Iterator[tuple[PlannedRun, ProgramPlace]]:
+    def hold(
+        self, run: PlannedRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[PlannedRun, Launcher[PlannedRun]]]:
         """Have the network up for one run: with it ends whatever the program has left behind."""
         with self._network:
             yield run, self

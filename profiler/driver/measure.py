@@ -29,7 +29,10 @@ class InterruptedRunError(MeasureError):
 
 
 def measure(
-    tasks: Sequence[MeasurementTask], launcher: Launcher, store: MeasurementStore, timeout_s: float
+    tasks: Sequence[MeasurementTask],
+    launcher: Launcher[MeasurementRun],
+    store: MeasurementStore,
+    timeout_s: float,
 ) -> tuple[str, ...]:
     """Carry out tasks one after another; whatever happens, the messages so far stay and no rank runs on.
 
@@ -83,7 +86,9 @@ def measure(
     return tuple(problems)
 
 
-def _launch(task: MeasurementTask, launcher: Launcher, log: "_RunLog", timeout_s: float) -> None:
+def _launch(
+    task: MeasurementTask, launcher: Launcher[MeasurementRun], log: "_RunLog", timeout_s: float
+) -> None:
     """Launch a run, and again without each model that turned out not to fit into memory."""
     while task.missing:
         log.begin(task)

@@ -4,14 +4,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from dally.hosts.hosts_file import HostsFile, SshHost
 from dally.hosts.processes import Command, Running
 from dally.hosts.ssh import SshHosts
 from profiler.driver.plan import PlannedHost, PlannedRack
 from profiler.launch.rank_commands import Launcher, rank_commands
-from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.launch.user_program import UserProgram
 from profiler.spec import MeasurementRun, PlannedRun
+
+_Run = TypeVar("_Run", bound=PlannedRun)
 
 _PASSED_ON = ("NCCL_", "GLOO_")
 """How variables begin that the hosts get too, as sshd takes none from here."""
@@ -22,7 +25,21 @@ def _passed_on() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
 
 
-class RemoteHosts(Launcher):
+class _OverSsh(Launcher[_Run]):
+    """Hosts reached over SSH."""
+
+    _ssh: SshHosts
+
+    def start(self, command: Command) -> Running:
+        """Start it on its host."""
+        return self._ssh.start(command)
+
+    def shown(self, command: Command) -> str:
+        """The ssh that does the same."""
+        return self._ssh.shown(command)
+
+
+class RemoteHosts(_OverSsh[MeasurementRun]):
     """The hosts of a hosts file."""
 
     def __init__(self, file: HostsFile, ssh: SshHosts) -> None:
@@ -42,16 +59,8 @@ class RemoteHosts(Launcher):
             for command in commands
         )
 
-    def start(self, command: Command) -> Running:
-        """Start it on its host."""
-        return self._ssh.start(command)
 
-    def shown(self, command: Command) -> str:
-        """The ssh that does the same."""
-        return self._ssh.shown(command)
-
-
-class RemoteProgramPlace(ProgramPlace):
+class RemoteProgramPlace(_OverSsh[PlannedRun]):
     """Hosts reached over SSH; the program runs there in the folder of the same path as the current one."""
 
     def __init__(self, program: UserProgram, file: HostsFile, ssh: SshHosts) -> None:
@@ -66,14 +75,6 @@ class RemoteProgramPlace(ProgramPlace):
             replace(command, argv=(*folder, *command.argv), env={**command.env, **_passed_on()})
             for command in self._program.commands(run, self._addresses[run.hosts[0]])
         )
-
-    def start(self, command: Command) -> Running:
-        """Start it on its host."""
-        return self._ssh.start(command)
-
-    def shown(self, command: Command) -> str:
-        """The ssh that does the same."""
-        return self._ssh.shown(command)
 
 
 def racks_of(hosts: Sequence[SshHost]) -> tuple[PlannedRack, ...]:

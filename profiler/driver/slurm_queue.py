@@ -29,7 +29,7 @@ from profiler.launch.slurm_nodes import (
     read_nodes,
     slurm_version,
 )
-from profiler.launch.user_program import ProgramPlace, UserProgram
+from profiler.launch.user_program import UserProgram
 from profiler.spec import MeasurementRun, PlannedRun
 
 _Run = TypeVar("_Run", bound=PlannedRun)
@@ -83,7 +83,7 @@ def _link(domain: Domain) -> PointLink | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmQueue(Launcher):
+class SlurmQueue(Launcher[MeasurementRun]):
     """What queues for the nodes of runs, one run at a time.
 
     Attributes:
@@ -160,7 +160,7 @@ def read_partition(name: str | None, cluster: Path | None, gpu_type: str | None)
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmProgramPlace(ProgramPlace):
+class SlurmProgramPlace(Launcher[PlannedRun]):
     """Nodes of a Slurm cluster, one job for each run.
 
     Attributes:
@@ -182,7 +182,9 @@ class SlurmProgramPlace(ProgramPlace):
         )
 
     @contextmanager
-    def hold(self, run: PlannedRun, say: Callable[[str], None]) -> Iterator[tuple[PlannedRun, ProgramPlace]]:
+    def hold(
+        self, run: PlannedRun, say: Callable[[str], None]
+    ) -> Iterator[tuple[PlannedRun, Launcher[PlannedRun]]]:
         """Wait for the nodes of a run and hold them."""
         with self.queue.hold(run, say) as (placed, client):
             yield placed, replace(self, client=client)

@@ -21,7 +21,7 @@ from dally.profiles.schema import Timing
 from profiler.driver.measure import InterruptedRunError, MeasureError
 from profiler.driver.step_log import StepLog, StepPattern, best_log
 from profiler.driver.store import named
-from profiler.launch.user_program import ProgramPlace
+from profiler.launch.rank_commands import Launcher
 from profiler.spec import PlannedRun
 
 _LEAST = 3
@@ -126,7 +126,7 @@ class StepMeasurement:
 
 def measure_steps(
     runs: Sequence[PlannedRun],
-    place: ProgramPlace,
+    place: Launcher[PlannedRun],
     asked: StepMeasurement,
     folder: StepRunFolder,
     say: Callable[[str], None],
@@ -170,7 +170,7 @@ class _EnoughSteps(Exception):  # noqa: N818 (nothing is wrong)
 
 def _measure(
     run: PlannedRun,
-    place: ProgramPlace,
+    place: Launcher[PlannedRun],
     asked: StepMeasurement,
     folder: StepRunFolder,
     say: Callable[[str], None],

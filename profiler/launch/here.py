@@ -22,7 +22,7 @@ _RANK = re.compile(rb"\s*rank\s*: (\d+) ")
 _KILLED = re.compile(rb"\s*exitcode\s*: -\d+ .*\((SIG\w+)\)")
 
 
-class Here(Launcher):
+class Here(Launcher[MeasurementRun]):
     """This machine."""
 
     def __init__(self, most_ranks: int) -> None:

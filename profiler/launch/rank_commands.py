@@ -6,21 +6,24 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from dally.hosts.local_process import LocalProcess
 from dally.hosts.processes import Command, Running
-from profiler.spec import MeasurementRun, format_spec
+from profiler.spec import MeasurementRun, PlannedRun, format_spec
+
+_Run = TypeVar("_Run", bound=PlannedRun)
 
 _PORTS = range(20_000, 30_000)
 """Below those that Linux gives out of itself."""
 
 
-class Launcher(ABC):
-    """A place where runs can be launched."""
+class Launcher(ABC, Generic[_Run]):
+    """A place where runs of a kind can be launched: of ranks that measure, or of a user's program."""
 
     @abstractmethod
-    def commands(self, run: MeasurementRun) -> Sequence[Command]:
-        """What makes up a run; the first one's standard output has the messages."""
+    def commands(self, run: _Run) -> Sequence[Command]:
+        """What makes up a run; of ranks that measure, the first one's standard output has the messages."""
 
     def start(self, command: Command) -> Running:
         """Start one of these commands."""
@@ -31,9 +34,7 @@ class Launcher(ABC):
         return command.shown()
 
     @contextmanager
-    def hold(
-        self, run: MeasurementRun, say: Callable[[str], None]
-    ) -> Iterator[tuple[MeasurementRun, "Launcher"]]:
+    def hold(self, run: _Run, say: Callable[[str], None]) -> Iterator[tuple[_Run, "Launcher[_Run]"]]:
         """Get the hosts of a run, if they are not there, and hold them until the end, however it comes.
 
         Args:

@@ -28,7 +28,7 @@ _TELL_AND_HOLD = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat'
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmClient(Launcher):
+class SlurmClient(Launcher[MeasurementRun]):
     """The Slurm cluster that the client commands reach.
 
     Attributes:

@@ -1,13 +1,10 @@
 """The user's own program: what is started of it on every machine of a run, and what it is told of the run."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dally.hosts.local_process import LocalProcess
-from dally.hosts.processes import Command, Running
+from dally.hosts.processes import Command
 from profiler.launch.rank_commands import draw_port
 from profiler.spec import PlannedRun
 
@@ -66,29 +63,6 @@ class UserProgram:
             filled = _filled(argv, dict(zip(PLACEHOLDERS, map(str, values), strict=True)))
             commands.append(Command(f"machine {rank}, {host}", filled, env, host))
         return tuple(commands)
-
-
-class ProgramPlace(ABC):
-    """A place where a program can be launched, once on every machine of a run."""
-
-    @abstractmethod
-    def commands(self, run: PlannedRun) -> tuple[Command, ...]:
-        """What makes up a run, the first machine first."""
-
-    def start(self, command: Command) -> Running:
-        """Start one of these commands."""
-        return LocalProcess(command)
-
-    def shown(self, command: Command) -> str:
-        """The line that does the same in a shell."""
-        return command.shown()
-
-    @contextmanager
-    def hold(
-        self, run: PlannedRun, say: Callable[[str], None]
-    ) -> Iterator[tuple[PlannedRun, "ProgramPlace"]]:
-        """Get the machines of a run and hold them until the end, as `Launcher.hold` does."""
-        yield run, self
 
 
 def _for_any_run(argv: Sequence[str]) -> tuple[str, ...]:

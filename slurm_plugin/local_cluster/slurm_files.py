@@ -270,7 +270,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU={memory}
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,batch_sched_delay=0,sched_min_interval=0,default_queue_depth=1000
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0,default_queue_depth=1000
 GresTypes=gpu
 SlurmdParameters=config_overrides
 MpiDefault=none
@@ -284,5 +284,6 @@ JobRequeue=1
 """The settings of every private cluster.
 
 `cred_expire` shortens what Slurm lets a requeued job wait, `config_overrides` lets a small machine claim more
-CPUs than it has, and SchedulerParameters lets a released job start after 0.4 s instead of 2.1 s.
+CPUs than it has. SchedulerParameters lets a released job start after 0.4 s instead of 2.1 s, and by
+`sched_interval` one whose begin has come or whose dependency is met, for which Slurm looks once in a minute.
 """

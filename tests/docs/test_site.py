@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from tests.patience import LONGEST_S
+
 pytestmark = pytest.mark.xdist_group("browser")
 
 FETCHED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?(?:https?:)?//[^>]*>")
@@ -22,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as one builds it."""
     folder = tmp_path_factory.mktemp("docs") / "site"
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(build, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -58,7 +60,7 @@ def test_a_page_is_found_by_search_in_the_dark_without_a_complaint(browser: Brow
     page.goto(url)
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
     page.locator("input.md-search__input").click()
-    expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching", timeout=60_000)
+    expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching")
     page.locator("input.md-search__input").press_sequentially("threat model")
     expect(page.locator(".md-search-result__item").first).to_contain_text("Threat model")
     page.close()

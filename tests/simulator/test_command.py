@@ -18,6 +18,7 @@ from dally.commands import main
 from dally.profiles.files import load_profiles, write_profile
 from dally.profiles.schema import ProfileMode
 from dally.runs.records import read_events, read_jobs, read_run
+from tests.patience import LONGEST_S
 
 JOBS = "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
 
@@ -170,7 +171,7 @@ def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 130
     assert "fifo is incomplete: interrupted" in stderr
     assert read_run(out / "fifo")["complete"] is False

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from operator import truediv
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -57,7 +57,7 @@ def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list
 @pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS, Knowledge.AUTO])
 @pytest.mark.parametrize("policy", policy_names())
 def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowledge: Knowledge) -> None:
-    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
+    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(10)]
     one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])
     events = before_first_end(policy, Known(knowledge), one)
     assert any(event["event"] in ("start", "wait") for event in events)
@@ -66,7 +66,7 @@ def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowled
 
 @pytest.mark.parametrize("policy", ["srtf", "sjf", "srsf-delay"])
 def test_that_test_can_fail_for_policies_that_go_by_running_times(policy: str) -> None:
-    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(16)]
+    durations_s = [FIRST_END_S * (2 + number % 7) for number in range(10)]
     one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])
     assert before_first_end(policy, Known(), one) != before_first_end(policy, Known(), other)
 
@@ -109,10 +109,9 @@ def test_an_error_changes_the_order() -> None:
     assert exact.log != wrong.log
 
 
-@cache
 def mean_jct_s(seed: int, knowledge: Knowledge) -> float:
     """Of jobs of a tail as long as Venus's on a crowded machine, all with the same limit."""
-    workload = "venus-like:jobs=600,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
+    workload = "venus-like:jobs=300,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
     alike = [replace(job, time_limit_s=1e6) for job in load_trace(workload, seed=seed).jobs]
     topology = racks([[4] * 4])
     state = ClusterState(topology, CostModel(topology), Known(knowledge))
@@ -121,8 +120,11 @@ def mean_jct_s(seed: int, knowledge: Knowledge) -> float:
     return fmean(record.jct_s for record in outcome.records)
 
 
-@pytest.mark.parametrize("knowledge", [Knowledge.LIMITS, Knowledge.AUTO])
-def test_limits_that_are_all_alike_cost_nothing_against_knowing_nothing(knowledge: Knowledge) -> None:
+def test_limits_that_are_all_alike_cost_nothing_against_knowing_nothing() -> None:
     """On eight draws of jobs; a single draw says little: they differ by up to 8 % either way."""
-    ratios = [mean_jct_s(seed, knowledge) / mean_jct_s(seed, Knowledge.NONE) for seed in range(1, 9)]
-    assert fmean(ratios) < 1.005
+    nothing, limits, auto = (
+        [mean_jct_s(seed, knowledge) for seed in range(1, 9)]
+        for knowledge in (Knowledge.NONE, Knowledge.LIMITS, Knowledge.AUTO)
+    )
+    assert fmean(map(truediv, limits, nothing)) < 1.005
+    assert fmean(map(truediv, auto, nothing)) < 1.005

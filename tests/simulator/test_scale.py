@@ -54,7 +54,7 @@ def cost(policy: str, topology: Topology, jobs: int, load: float) -> MeasuredCos
 def test_four_times_the_jobs_cost_about_four_times_as_much(policy: str) -> None:
     """Another simulator took seventeen times as long; the longer run also has more to preempt."""
     topology = racks([[8] * 4] * 4)
-    least = 200 if policy in SEARCHING else 500
+    least = 120 if policy in SEARCHING else 250
     few, many = (cost(policy, topology, jobs, load=0.8) for jobs in (least, 4 * least))
     assert many.calls < 2 * 4 * few.calls
     assert many.per_event < 1.5 * few.per_event

@@ -80,16 +80,18 @@ def at_terminal(site: RealSite, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def feed_both(site: RealSite, large_of: str, seconds: float, seed: int = 0) -> BothOutcome:
+def feed_both(
+    site: RealSite, large_of: str, seconds: float, lasting_s: tuple[int, int] = (5, 15)
+) -> BothOutcome:
     """Keep both queues full of small jobs until a large job among them has started, or some seconds are over.
 
     Args:
         site: A site of `both_site`.
         large_of: Whose the large job is, `slurm` or `dally`.
         seconds: How long it may wait.
-        seed: Of the small jobs.
+        lasting_s: Shortest and longest time of a small job.
     """
-    random, large, deadline = Random(seed), "", time.monotonic() + seconds
+    random, large, deadline = Random(0), "", time.monotonic() + seconds
     seen: dict[str, SlurmJob] = {}
     while time.monotonic() < deadline and not (large and _has_started(seen.get(large))):
         jobs = site.controller._slurm.jobs()
@@ -98,7 +100,7 @@ def feed_both(site: RealSite, large_of: str, seconds: float, seed: int = 0) -> B
             waiting = [each for each in jobs if each.user == user and each.state is State.PENDING]
             for _ in range(5 - len(waiting)):
                 gres = f"--gres=gpu:{random.choice([1, 1, 2])}"
-                submit(site, user, gres, LIMIT, seconds=random.randint(5, 15))
+                submit(site, user, gres, LIMIT, seconds=random.randint(*lasting_s))
         if not large and any(_has_started(job) for job in seen.values()):
             large = submit(site, SIDES[large_of], f"-N{NODES}", f"--gres=gpu:{GPUS}", LIMIT, seconds=5)
         site.controller.cycle()

@@ -78,7 +78,7 @@ class RealWorld:
 
     def __init__(self, local_slurm: LocalSlurm):
         self.local_slurm = local_slurm
-        self.slurm: Slurm = CommandLine(local_slurm.environment, timeout_s=5.0)
+        self.slurm: Slurm = CommandLine(local_slurm.environment, timeout_s=LONGEST_S)
 
     def submit(self, spec: SubmitSpec) -> str:
         """Submit by sbatch a script that sleeps."""
@@ -139,7 +139,7 @@ class RealWorld:
     def answer_again(self) -> None:
         """Let slurmctld go on."""
         self.local_slurm.resume_controller()
-        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=5.0)
+        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=LONGEST_S)
 
     def clean(self) -> None:
         """Bring the cluster back to how it was: no jobs, no reservations, all nodes idle."""

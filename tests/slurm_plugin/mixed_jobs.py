@@ -135,7 +135,12 @@ def mixed_site(folder: Path, policy: str) -> Iterator[RealSite]:
 
 
 def run_mixed_jobs(
-    site: RealSite, count: int, seed: int, others: float = 0.15, at_once: int = 25
+    site: RealSite,
+    count: int,
+    seed: int,
+    others: float = 0.15,
+    at_once: int = 25,
+    lasting_s: tuple[int, int] = (2, 12),
 ) -> MixedOutcome:
     """Submit random jobs, and cycle until all have ended.
 
@@ -146,13 +151,14 @@ def run_mixed_jobs(
         others: So many CPU jobs that are not Dally's come with each. Slurm may start one on a chosen node
             between a look and an order, and the job that was to start there is refused.
         at_once: So many jobs wait or run at a time.
+        lasting_s: Shortest and longest time of a job.
     """
     random, jobs = Random(seed), list[str]()
     deadline = time.monotonic() + 60 + 30 * count
     while len(jobs) < count or site.managed_jobs:
         assert time.monotonic() < deadline, {job.job_id: job.reason for job in site.managed_jobs.values()}
         while len(jobs) < count and len(site.managed_jobs) < at_once:
-            jobs.append(site.submit(*random_options(random), "mixed.sh", str(random.randint(2, 12))))
+            jobs.append(site.submit(*random_options(random), "mixed.sh", str(random.randint(*lasting_s))))
             if random.random() < others:
                 site.local_slurm.run(*random_cpu_job(random))
             site.controller.cycle()

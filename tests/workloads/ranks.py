@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONGEST_S
 from workloads.preload_client import PRELOADED
 
 ROOT = Path(__file__).parents[2]
-_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def finish(processes: Sequence[subprocess.Popen[str]]) -> list[EndedRank]:
     """Wait for all of them."""
     ended = []
     for process in processes:
-        output, error = process.communicate(timeout=_PATIENCE_S)
+        output, error = process.communicate(timeout=LONGEST_S)
         ended.append(EndedRank(process.returncode, output, error))
     return ended
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import LONGEST_S
 from workloads.preload_client import KILLED, PRELOADED
 
-PATIENCE_S = 120.0
 NODE = "r1h1"
 EMULATED = ("mobilenetv3", "--global-batch", "2", "--emulate", "0.01", "--backend", "gloo")
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + LONGEST_S
     while not holds():
         assert time.monotonic() < until_s
         time.sleep(0.01)
@@ -60,7 +60,7 @@ def preloaded_process(folder: Path) -> int:
 
 def test_output_folder_variables_and_exit_code_are_those_of_the_command(folder: Path, tmp_path: Path) -> None:
     with start(folder, *EMULATED, "--steps", "2", "--log-file", str(tmp_path / "log")) as process:
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, err) == (0, "")
     assert out.startswith("mobilenetv3: begins; 2 steps, 1 rank")
     assert steps(tmp_path / "log") == [1, 2]
@@ -77,14 +77,14 @@ def test_it_really_was_handed_over(folder: Path, tmp_path: Path) -> None:
 
 def test_an_error_and_its_line_come_through(folder: Path) -> None:
     with start(folder, "resnet50", "--steps", "1", "--global-batch", "2", "--backend", "nccl") as process:
-        _, err = process.communicate(timeout=PATIENCE_S)
+        _, err = process.communicate(timeout=LONGEST_S)
     assert process.returncode == 1
     assert err.startswith("dally-train: backend nccl needs a GPU")
 
 
 def test_wrong_usage_ends_with_2(folder: Path) -> None:
     with start(folder, "nosuchmodel") as process:
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=LONGEST_S)
     assert process.returncode == 2
 
 
@@ -93,7 +93,7 @@ def test_a_signal_is_passed_on_and_the_checkpoint_asks_to_be_put_back(folder: Pa
     with start(folder, *EMULATED, "--steps", "100000", *files) as process:
         wait_until(lambda: bool(steps(tmp_path / "log")))
         process.send_signal(signal.SIGUSR2)
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=LONGEST_S)
     assert process.returncode == 85
     assert (tmp_path / "job.pt").exists()
 
@@ -102,7 +102,7 @@ def test_a_command_that_is_killed_says_so(folder: Path, tmp_path: Path) -> None:
     with start(folder, *EMULATED, "--steps", "100000", "--log-file", str(tmp_path / "log")) as process:
         wait_until(lambda: bool(steps(tmp_path / "log")))
         os.kill(children_of(preloaded_process(folder))[0], signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=LONGEST_S)
     assert process.returncode == KILLED
 
 
@@ -115,7 +115,7 @@ def test_a_command_and_who_asked_for_it_may_end_at_once(folder: Path, tmp_path: 
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: ") Z " in Path(f"/proc/{child}/stat").read_text())
         process.kill()
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=LONGEST_S)
         os.kill(server, signal.SIGCONT)
     wait_until(lambda: not children_of(server))
     with start(folder, *EMULATED, "--steps", "1000", "--log-file", str(tmp_path / "next")) as process:
@@ -126,6 +126,6 @@ def test_a_command_and_who_asked_for_it_may_end_at_once(folder: Path, tmp_path: 
 
 def test_without_such_a_process_the_command_runs_itself(tmp_path: Path) -> None:
     with start(tmp_path, *EMULATED, "--steps", "1", "--log-file", str(tmp_path / "log")) as process:
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=LONGEST_S)
     assert process.returncode == 0
     assert steps(tmp_path / "log") == [1]

@@ -11,10 +11,10 @@ import pytest
 
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import read_records
+from tests.patience import LONGEST_S
 from workloads.recorder import INSIDE, environment
 
 SCRIPT = Path(__file__).with_name("recorded_job.py")
-PATIENCE_S = 300
 
 
 def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +26,7 @@ def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subproces
         env={**inherited, "OMP_NUM_THREADS": "1", **variables, **environment(folder, variables)},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=LONGEST_S,
         check=False,
     )
 
@@ -71,7 +71,7 @@ def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=LONGEST_S,
         check=True,
     )
     assert done.stdout.splitlines() == ["the site greets", "job"]

@@ -8,6 +8,7 @@ import torch
 
 from dally.errors import InputError
 from dally.profiles.files import load_profiles
+from tests.patience import LONGEST_S
 from workloads.registry import WORKLOADS, ModelRecipe, find_workload
 from workloads.task import make_task
 
@@ -34,5 +35,7 @@ def test_an_unknown_model_is_told_the_known_ones() -> None:
 
 def test_neither_the_registry_nor_the_command_line_loads_torch() -> None:
     code = "import sys, workloads.registry, workloads.train; print('torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=LONGEST_S
+    )
     assert ran.stdout == "False\n"

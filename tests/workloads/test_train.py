@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from torch import distributed
 
 from dally.jobs.job import CHECKPOINTED
+from tests.patience import LONGEST_S
 from tests.workloads.ranks import EndedRank, finish, preloaded, run, started
 from workloads.group import leave
 from workloads.preload_client import PRELOADED
@@ -26,7 +27,6 @@ from workloads.training import Trainer
 BASE = ("mobilenetv3", "--global-batch", "6", "--size", "64", "--backend", "gloo")
 EMULATED = ("mobilenetv3", "--global-batch", "7", "--emulate", "1000", "--backend", "gloo", "--steps", "8")
 TRAIN = "workloads.train"
-_PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +52,7 @@ def files(folder: Path) -> tuple[str, ...]:
 
 def wait_until(holds: Callable[[], bool], processes: Sequence[subprocess.Popen[str]]) -> None:
     """Until something holds; a job that ends before is a failure."""
-    until_s = time.monotonic() + _PATIENCE_S
+    until_s = time.monotonic() + LONGEST_S
     while not holds():
         assert all(process.poll() is None for process in processes), finish(processes)
         assert time.monotonic() < until_s

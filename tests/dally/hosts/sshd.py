@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import LONGEST_S
+
 PROGRAM = "/usr/sbin/sshd"
 _PRIVILEGE_FOLDER = Path("/run/sshd")
-_START_S = 30.0
 _POLL_S = 0.02
 
 _CONFIG = """
@@ -90,7 +91,7 @@ def running_sshd(
 def make_key(path: Path, passphrase: str = "") -> None:
     """Write a private key, and the public one beside it."""
     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(path)]
-    subprocess.run(argv, check=True, timeout=_START_S)
+    subprocess.run(argv, check=True, timeout=LONGEST_S)
 
 
 def free_port() -> int:
@@ -102,7 +103,7 @@ def free_port() -> int:
 
 def _await_listening(log: Path, process: subprocess.Popen[bytes]) -> None:
     """Wait until its log says that it listens."""
-    until = time.monotonic() + _START_S
+    until = time.monotonic() + LONGEST_S
     while process.poll() is None and time.monotonic() < until:
         if log.exists() and "Server listening" in log.read_text():
             return

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tests.patience import LONGEST_S
+
 PROGRAM = Path(sys.executable).with_name("profile-models")
 
 SMALL = (
@@ -17,13 +19,12 @@ SMALL = (
 )
 """A measurement that takes a few seconds a run."""
 
-TIMEOUT_S = 200.0
 
 _MARK = "DALLY_TEST_MARK"
 
 
 def run(
-    *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
+    *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = LONGEST_S
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     argv = [str(PROGRAM), *map(str, arguments)]
@@ -40,7 +41,7 @@ def start(mark: Path, *arguments: object, env: Mapping[str, str] | None = None) 
 
 def wait_for(holds: Callable[[], bool], what: str) -> None:
     """Wait until something holds."""
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + LONGEST_S
     while not holds():
         assert time.monotonic() < until, f"waited in vain for {what}"
         time.sleep(0.05)
@@ -62,4 +63,4 @@ def marked(mark: Path, program: str = "") -> list[int]:
 def end(process: subprocess.Popen[str], number: signal.Signals) -> str:
     """Signal it, wait, and return what it wrote to standard error."""
     process.send_signal(number)
-    return process.communicate(timeout=TIMEOUT_S)[1]
+    return process.communicate(timeout=LONGEST_S)[1]

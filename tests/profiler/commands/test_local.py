@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dally.profiles.files import load_profiles
-from tests.profiler.commands.real import PROGRAM, SMALL, TIMEOUT_S, end, marked, run, start, wait_for
+from tests.patience import LONGEST_S
+from tests.profiler.commands.real import PROGRAM, SMALL, end, marked, run, start, wait_for
 
 
 def test_two_ranks_are_measured_over_a_shaped_link(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_killed_it_leaves_neither_ranks_nor_network(tmp_path: Path) -> None:
 
 def test_a_user_without_rights_measures_too_where_user_namespaces_are_allowed(tmp_path: Path) -> None:
     as_nobody = ("unshare", "--user", "--map-user=1000", "--map-group=1000")  # files stay within reach
-    may = subprocess.run([*as_nobody, "unshare", "--user", "--net", "true"], timeout=TIMEOUT_S)
+    may = subprocess.run([*as_nobody, "unshare", "--user", "--net", "true"], timeout=LONGEST_S)
     if may.returncode:
         pytest.skip("this kernel lets nobody but root make namespaces")
 
@@ -40,7 +41,7 @@ def test_a_user_without_rights_measures_too_where_user_namespaces_are_allowed(tm
         [*as_nobody, PROGRAM, "local", *SMALL, "--racks=2", "--out", tmp_path / "out"],
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=LONGEST_S,
     )
 
     assert done.returncode == 0, done.stderr

@@ -76,7 +76,7 @@ def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
         @contextmanager
         def hold(
             self, run: MeasurementRun, say: Callable[[str], None]
-        ) -> Iterator[tuple[MeasurementRun, Launcher]]:
+        ) -> Iterator[tuple[MeasurementRun, Launcher[MeasurementRun]]]:
             if run.name == "rack-2x1":
                 raise NoRoomError("gave up")
             yield run, self

@@ -142,7 +142,7 @@ def test_it_waits_on_while_slurmctld_is_restarted(client: LocalSlurm) -> None:
             client.run("scancel", job)
 
     with queue(client).hold(ALONE, hear) as (run, _):
-        assert run.hosts == ("n1",)
+        assert len(run.hosts) == 1
     assert any("sinfo: " in line for line in said)
 
 

@@ -12,7 +12,7 @@ from profiler.driver import step_runs
 from profiler.driver.measure import MeasureError
 from profiler.driver.step_log import parse_steps_from
 from profiler.driver.step_runs import StepMeasurement, StepRun, StepRunFolder, measure_steps
-from profiler.launch.user_program import ProgramPlace
+from profiler.launch.rank_commands import Launcher
 from profiler.spec import PlannedRun
 
 TIMEOUT_S = 100.0
@@ -20,7 +20,7 @@ NEAR = PlannedRun("machine-1x2", "machine", PointShape(1, 2, "blocked", 1), ("h1
 FAR = PlannedRun("rack-2x1", "rack", PointShape(2, 1, "blocked", 1), ("h1", "h2"), PointLink(1e9, None))
 
 
-class FakeProgramPlace(ProgramPlace):
+class FakeProgramPlace(Launcher[PlannedRun]):
     """A place where one command for each host is launched."""
 
     def commands(self, run: PlannedRun) -> tuple[Command, ...]:

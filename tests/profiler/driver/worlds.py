@@ -49,7 +49,7 @@ def messages(*models: str) -> tuple[Message, ...]:
 
 
 @dataclass
-class FakeLauncher(Launcher):
+class FakeLauncher(Launcher[MeasurementRun]):
     """Launches one process for a run, which prints what it was told and then ends, fails or stays.
 
     Attributes:

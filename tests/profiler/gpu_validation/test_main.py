@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from profiler.gpu_validation.__main__ import CHECKS, LIMIT_S, MODELS
+from tests.patience import LONGEST_S
 from workloads.registry import WORKLOADS
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "validate_gpu.sh"
-TIMEOUT_S = 240.0
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def nvidia_smi(tmp_path: Path) -> Mapping[str, str]:
 def validate(env: Mapping[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
     argv = [str(SCRIPT), *map(str, arguments)]
     environment = {**os.environ, "PYTHON": sys.executable, **env}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def test_without_a_gpu_one_line_says_so_at_once(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from profiler.launch.slurm import Allocation, SlurmClient
 from profiler.launch.slurm_nodes import PartitionNode, SlurmError
 from profiler.spec import MeasurementRun, parse_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
+from tests.patience import LONGEST_S
 from tests.profiler.driver.worlds import make_run
 
-WAIT_S = 60.0
 TELL = (
     "import os; from workloads.settings import Backend; from profiler.rank.slurm_rank import set_rank; "
     "set_rank(os.environ, Backend.GLOO); "
@@ -93,10 +93,10 @@ def test_a_real_slurm_puts_each_rank_on_the_host_that_the_run_says(
     cluster, run = slurm(client), run_on(*hosts)
     allocation = Allocation(cluster.job_options(run))
     try:
-        assert set(allocation.wait(WAIT_S) or ()) == set(hosts)
+        assert set(allocation.wait(LONGEST_S) or ()) == set(hosts)
         (command,) = replace(cluster, job=allocation.job).commands(run)
         command = replace(command, argv=told_by(command, run))
-        run_together([command], cluster.start, told.append, WAIT_S)
+        run_together([command], cluster.start, told.append, LONGEST_S)
     finally:
         allocation.stop()
 
@@ -112,7 +112,7 @@ def test_the_line_of_a_dry_run_does_the_same_alone(client: LocalSlurm) -> None:
     (command,) = slurm(client).commands(run)
     alone = Command("srun", told_by(command, run), command.env)
 
-    run_together([alone], slurm(client).start, told.append, WAIT_S)
+    run_together([alone], slurm(client).start, told.append, LONGEST_S)
 
     assert sorted(told) == ["0 n3 0 4", "1 n3 1 4", "2 n1 0 4", "3 n1 1 4"]
 
@@ -127,7 +127,8 @@ def test_a_job_that_waits_tells_its_number_and_is_gone_when_it_is_stopped(
         lambda: "PENDING" in local_slurm.run("squeue", "-h", "-o%T", "-n", "profile-network-1x2"), "the job"
     )
 
-    assert allocation.wait(1.0) is None
+    while allocation.job is None:
+        assert allocation.wait(0.1) is None
     assert allocation.job == local_slurm.run("squeue", "-h", "-o%i", "-n", "profile-network-1x2").strip()
     allocation.stop()
 
@@ -140,7 +141,7 @@ def test_a_job_that_is_refused_or_cancelled_says_so(
     monkeypatch.setenv("SLURM_CONF", str(local_slurm.spec.conf))
     refused = Allocation(slurm(local_slurm).job_options(run_on("n1", ranks=9)))
     with pytest.raises(SlurmError, match="Requested node configuration is not available"):
-        refused.wait(WAIT_S)
+        refused.wait(LONGEST_S)
     refused.stop()
 
     local_slurm.run("sbatch", "-wn1", "--exclusive", "--wrap", "sleep 300")
@@ -150,5 +151,5 @@ def test_a_job_that_is_refused_or_cancelled_says_so(
     )
     local_slurm.run("scancel", "--name=profile-network-1x2")
     with pytest.raises(SlurmError, match=r"salloc: job \d+ left the queue: "):
-        cancelled.wait(WAIT_S)
+        cancelled.wait(LONGEST_S)
     cancelled.stop()

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from profiler.spec import MeasurementSpec, format_spec
-
-TIMEOUT_S = 240.0
+from tests.patience import LONGEST_S
 
 Rank = subprocess.Popen[str]
 
@@ -58,7 +57,7 @@ def finish(started: Sequence[Rank]) -> list[tuple[int, str, str]]:
     """Exit status, standard output and standard error of each rank, once it ended."""
     ended = []
     for process in started:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=LONGEST_S)
         ended.append((process.returncode, out, err))
     return ended
 

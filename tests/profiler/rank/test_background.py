@@ -15,10 +15,10 @@ from profiler.rank import background
 from profiler.rank.background import FlowError, background_flows
 from profiler.rank.exchange import RankExchange
 from profiler.rank.peers import Peer
+from tests.patience import LONGEST_S
 from tests.profiler.rank.ranks import free_port
 from tests.profiler.rank.test_peers import FIRST
 
-TIMEOUT_S = 60.0
 SOME_BYTES = 8 << 20
 
 Value = TypeVar("Value")
@@ -34,9 +34,9 @@ class ThreadExchange(RankExchange):
 
     def gather(self, value: Value) -> list[Value]:
         self._values[self.rank] = value
-        self._barrier.wait(TIMEOUT_S)
+        self._barrier.wait(LONGEST_S)
         values = list(self._values)
-        self._barrier.wait(TIMEOUT_S)
+        self._barrier.wait(LONGEST_S)
         return values
 
 
@@ -97,7 +97,7 @@ def receive(stream: socket.socket, wanted: int) -> int:
 
 def test_so_many_flows_are_sent_without_end() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, flow_process() as (process, _):
-        server.settimeout(TIMEOUT_S)
+        server.settimeout(LONGEST_S)
         assert direct(process, server.getsockname()[1], 2) == "sending\n"
         for _ in range(2):
             stream, _ = server.accept()
@@ -108,7 +108,7 @@ def test_so_many_flows_are_sent_without_end() -> None:
 def test_flows_are_taken_as_fast_as_they_come() -> None:
     with socket.create_server(("127.0.0.1", 0)) as sink, flow_process() as (process, port):
         direct(process, sink.getsockname()[1], 1)
-        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as stream:
+        with socket.create_connection(("127.0.0.1", port), LONGEST_S) as stream:
             stream.sendall(bytes(SOME_BYTES))
 
 
@@ -117,14 +117,14 @@ def test_a_flow_process_ends_with_its_standard_input() -> None:
         direct(process, sink.getsockname()[1], 1)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(TIMEOUT_S) == 0
+        assert process.wait(LONGEST_S) == 0
 
 
 def test_a_flow_process_that_is_told_nothing_ends_too() -> None:
     with flow_process() as (process, _):
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(TIMEOUT_S) == 0
+        assert process.wait(LONGEST_S) == 0
 
 
 def test_a_receiver_that_is_not_there_is_told() -> None:

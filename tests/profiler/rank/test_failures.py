@@ -8,7 +8,8 @@ import torch
 from dally.errors import InputError
 from profiler.rank.failures import StallWatch, explain, is_out_of_memory
 from profiler.spec import MeasurementSpec
-from tests.profiler.rank.ranks import TIMEOUT_S, finish, ranks, spec_arguments
+from tests.patience import LONGEST_S
+from tests.profiler.rank.ranks import finish, ranks, spec_arguments
 from tests.profiler.rank.test_peers import FIRST, SECOND
 from workloads.settings import Backend
 
@@ -76,7 +77,7 @@ def test_a_rank_that_never_goes_on_is_ended_with_what_it_was_at() -> None:
 
     watch = StallWatch(0.2, end)
     watch.doing = "resnet18"
-    assert ended.wait(TIMEOUT_S)
+    assert ended.wait(LONGEST_S)
     assert said == ["got no further for 0.2 s, at resnet18: another rank hangs, or the network between"]
 
 

@@ -15,7 +15,8 @@ from profiler.messages import Failed, Finished, Message, Started, Trained, parse
 from profiler.rank.failures import StallWatch
 from profiler.rank.session import RankSession
 from profiler.spec import MeasurementRun, MeasurementSpec, format_spec, parse_spec
-from tests.profiler.rank.ranks import TIMEOUT_S, finish, ranks, spec_arguments
+from tests.patience import LONGEST_S
+from tests.profiler.rank.ranks import finish, ranks, spec_arguments
 from workloads.registry import find_workload
 from workloads.settings import Backend
 
@@ -229,6 +230,6 @@ def burners() -> Iterator[None]:
     with ExitStack() as stack:
         for _ in range(os.cpu_count() or 1):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-            stack.callback(process.wait, TIMEOUT_S)
+            stack.callback(process.wait, LONGEST_S)
             stack.callback(process.kill)
         yield

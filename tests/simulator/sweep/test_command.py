@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
+from tests.dally.hosts.waits import await_true
+from tests.patience import LONGEST_S
 
 STUDY = """policies = ["fifo", "srtf"]
 seeds = [1, 2]
@@ -85,11 +87,8 @@ def test_killed_it_leaves_whole_results_and_no_process(folder: Path, number: sig
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(number)
-    assert process.wait(20) == (130 if number == signal.SIGTERM else -number)
-    deadline = time.monotonic() + 20
-    while _alive(process.pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert process.wait(LONGEST_S) == (130 if number == signal.SIGTERM else -number)
+    await_true(lambda: not _alive(process.pid), "all its processes to end")
     assert "4 runs, 2 of them to do" in sweep(folder, "--dry-run").output
 
 

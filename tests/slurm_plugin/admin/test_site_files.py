@@ -12,6 +12,7 @@ import pytest
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.install import UNITS, InstallTarget, install, plan_install
 from slurm_plugin.config import Config, parse_config
+from tests.patience import LONGEST_S
 
 _KEY = re.compile(r"^# (\w+ = .*)$", re.MULTILINE)
 
@@ -70,7 +71,7 @@ def test_systemd_accepts_the_units_as_installed(tmp_path: Path) -> None:
     install(plan_install(target))
     units = [str(tmp_path / "units" / name) for name in UNITS]
     done = subprocess.run(
-        ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
     ours = [line for line in done.stderr.splitlines() if "dally" in line]
     assert (done.returncode, ours) == (0, [])

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from slurm_plugin.client.slurm import SlurmJob
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.both_queues import SIDES, USER, at_terminal, both_site, feed_both, is_held, submit
 from tests.slurm_plugin.controller.test_real_controller import RealSite
-
-LONG_S = 240.0
 
 
 def until_held(site: RealSite, count: int) -> list[SlurmJob]:
@@ -47,6 +46,6 @@ def test_every_gpu_job_is_dallys_or_has_its_turn(cluster_folder: Path) -> None:
         site.until(lambda: not site.managed_jobs, "for them to end")
 
         for side in SIDES:
-            outcome = feed_both(site, side, LONG_S)
+            outcome = feed_both(site, side, LONGEST_S, lasting_s=(1, 4))
             assert outcome.waited_s is not None, (side, outcome)
         site.journal.close()

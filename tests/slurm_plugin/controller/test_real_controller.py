@@ -82,7 +82,7 @@ class RealSite:
             cwd=self.local_slurm.work,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONGEST_S,
         )
         assert (done.returncode, ADVICE.sub("", done.stderr)) == (0, "")
         return done.stdout.strip()

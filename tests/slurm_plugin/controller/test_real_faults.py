@@ -28,7 +28,7 @@ from tests.slurm_plugin.real import (
     run_twice_at_once,
 )
 
-FROZEN_S = 30.0
+FROZEN_S = 20.0
 MANY_S = 300.0
 ALICE = "dally-alice"
 QUICK = "dally:lease_s=2,timers=no-wait"

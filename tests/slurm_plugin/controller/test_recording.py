@@ -109,7 +109,7 @@ def live(policy: str, topology: Topology, jobs: Sequence[Job], folder: Path) -> 
 
 
 @pytest.mark.parametrize("policy", policy_names())
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), failing=False))
 def test_every_policy_live_decides_again(policy: str, world: World) -> None:
     jobs = as_slurm_numbers(world)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.local_cluster.processes import end_processes, find_processes
+from tests.patience import LONGEST_S
 
 MARK = {"DALLY_TEST_MARK": f"{os.getpid()}"}
 CHILD_WITHOUT_ENVIRONMENT = "env -i sleep 300 & echo $!; wait"
@@ -40,7 +41,7 @@ def test_a_process_that_lacks_a_variable_is_not_found(marked: subprocess.Popen[b
 def test_ended_processes_are_gone(marked: subprocess.Popen[bytes]) -> None:
     child_of(marked)
     end_processes(MARK)
-    assert marked.wait(10) == -9
+    assert marked.wait(LONGEST_S) == -9
     assert find_processes(MARK) == set()
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
+from tests.patience import LONGEST_S
 
-WAIT_S = 90.0
 SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
 
 
@@ -54,7 +54,7 @@ class Site:
         """Send the controller a signal and wait for its end; its exit code."""
         assert self.controller is not None
         self.controller.send_signal(number)
-        code = self.controller.wait(WAIT_S)
+        code = self.controller.wait(LONGEST_S)
         self.controller = None
         return code
 
@@ -75,7 +75,7 @@ class Site:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=LONGEST_S,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -88,7 +88,7 @@ class Site:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=LONGEST_S,
         )
         assert done.returncode == 0
         assert done.stderr.startswith("dally-sbatch: note: no --model, so Dally can only guess")
@@ -101,7 +101,7 @@ class Site:
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + LONGEST_S
         while not holds():
             assert time.monotonic() < deadline, (self.folder / "errors").read_text()
             time.sleep(0.1)

@@ -16,6 +16,7 @@ from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import GRACE_S, CycleProblem, PublishedStatus
 from slurm_plugin.service.server import Pages, PortError, Server
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.daemons import DaemonSite
 
 
@@ -33,7 +34,7 @@ def server(board: PublishedStatus, tmp_path: Path) -> Iterator[Server]:
 
 
 def get(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_S)
     connection.request(method, path)
     answer = connection.getresponse()
     text = answer.read()
@@ -188,7 +189,7 @@ def raw(port: int, text: bytes) -> bytes:
     """What comes back for bytes; nothing if the connection is cut."""
     said = b""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S) as connection:
             connection.sendall(text)
             while part := connection.recv(65536):
                 said += part
@@ -200,7 +201,7 @@ def raw(port: int, text: bytes) -> bytes:
 def test_a_slow_client_is_cut_off_and_holds_up_nobody(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) as slow:
         slow.sendall(b"GET /sta")
         assert get(server.port, "/status")[0] == 200
         later = time.monotonic() + 11
@@ -218,13 +219,13 @@ def test_many_slow_clients_keep_nobody_from_an_answer(server: Server) -> None:
 
 def slow_client(port: int) -> socket.socket:
     """A connection on which a request has begun."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S)
     connection.sendall(b"GET /hea")
     return connection
 
 
 def test_of_more_connections_than_it_takes_the_oldest_are_closed(server: Server) -> None:
-    held = [socket.create_connection(("127.0.0.1", server.port), timeout=30) for _ in range(40)]
+    held = [socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) for _ in range(40)]
     deadline = time.monotonic() + 30
     closed: list[bool] = []
     while closed.count(True) < 8 and time.monotonic() < deadline:
@@ -270,5 +271,5 @@ def test_a_taken_port_is_named(server: Server, board: PublishedStatus, tmp_path:
 
 def test_it_listens_on_ipv6_too(board: PublishedStatus, tmp_path: Path) -> None:
     server = Server("[::1]:0", Pages(board, Metrics(board), tmp_path))
-    with socket.create_connection(("::1", server.port), timeout=30):
+    with socket.create_connection(("::1", server.port), timeout=LONGEST_S):
         server.stop()

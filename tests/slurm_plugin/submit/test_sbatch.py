@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.request import decode
+from tests.patience import LONGEST_S
 from tests.slurm_plugin.answering import answering
 
 STUB = """#!{python}
@@ -64,7 +65,7 @@ class Site:
             [sys.executable, "-c", "from slurm_plugin.submit.sbatch import main; main()", *arguments],
             input=stdin,
             capture_output=True,
-            timeout=30,
+            timeout=LONGEST_S,
             cwd=self.folder,
             env={
                 **inherited,

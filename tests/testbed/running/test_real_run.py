@@ -17,9 +17,9 @@ from testbed.running.folder import CONTROLLER, RunInputs, RunState
 from testbed.running.job_plan import JobPlan, plan_jobs
 from testbed.running.json_lines import read_lines
 from testbed.running.samples import GPU, MACHINE
+from tests.patience import LONGEST_S
 from tests.testbed.running.worlds import job, profiles
 
-TIMEOUT_S = 300.0
 TINY = {"h100": 1e6}
 """TFLOPS of a GPU on which steps cost no time but that of the training loop."""
 
@@ -44,7 +44,7 @@ def plans(local_slurm: LocalSlurm) -> tuple[JobPlan, ...]:
 def test_a_run_leaves_a_complete_folder_that_why_reads(small_cluster: LocalSlurm, tmp_path: Path) -> None:
     cluster, stopped = small_cluster.cluster, False
     inputs = RunInputs(plans(small_cluster), topology_of(cluster, None), profiles())
-    batch = RunBatch(tmp_path, inputs, RunState("", "", "", TINY, "gloo", {"seed": 0}), TIMEOUT_S)
+    batch = RunBatch(tmp_path, inputs, RunState("", "", "", TINY, "gloo", {"seed": 0}), LONGEST_S)
     (policy,) = check_policies(["dally:lease_s=600"])
     out: Path = tmp_path / "dally_lease_s=600"
 

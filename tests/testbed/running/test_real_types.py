@@ -18,6 +18,7 @@ from testbed.running.batch import RunBatch, check_policies, run_policy, topology
 from testbed.running.folder import RunInputs, RunState
 from testbed.running.job_plan import JobPlan, plan_jobs
 from testbed.running.json_lines import read_lines
+from tests.patience import LONGEST_S
 from tests.testbed.running.worlds import job, profiles
 
 pytestmark = pytest.mark.slurm
@@ -26,7 +27,6 @@ SPEEDS = {"v100": 1.0, "k80": 0.5}
 TFLOPS = {gpu_type: 0.08 * speed for gpu_type, speed in SPEEDS.items()}
 """So slow that a step of MobileNetV3 takes about the 0.1 s of the tests' profile on the faster type."""
 
-TIMEOUT_S = 120.0
 FORKED = job("forked", 1, 90.0, kind=JobKind.FORKED, max_copies=4)
 SHORT = job("short", 1, 4.0, submit_s=8.0, gpu_type="v100")
 
@@ -69,7 +69,7 @@ def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     typed = of_types(profiles(), SPEEDS)
     plans = plan_jobs(jobs, topology, typed)
     state = RunState("", "", "", TFLOPS, "gloo", {"seed": 0})
-    batch = RunBatch(out, RunInputs(plans, topology, typed), state, TIMEOUT_S)
+    batch = RunBatch(out, RunInputs(plans, topology, typed), state, LONGEST_S)
     (spec,) = check_policies([policy])
     run = run_policy(cluster, batch, spec, lambda: False, lambda spec, counts: None)
     assert (run.complete, run.summary.completed) == (True, len(jobs))

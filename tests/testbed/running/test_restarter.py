@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from testbed.running.restarter import daemon_file, restarting_command
+from tests.patience import LONGEST_S
 
-DEADLINE_S = 60.0
 DAEMON = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
 
@@ -30,7 +30,7 @@ def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + LONGEST_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -62,5 +62,5 @@ def test_a_daemon_ends_with_its_supervisor(
 ) -> None:
     wait_for(lambda: len(daemons(log)) == 1)
     process.send_signal(number)
-    process.wait(DEADLINE_S)
+    process.wait(LONGEST_S)
     wait_for(lambda: not live_jobs(daemons(log)[0]))

@@ -11,7 +11,9 @@ from tests.workloads.elastic.real_site import four_nodes, submit_training
 from tests.workloads.elastic.test_run import steps
 from tests.workloads.elastic.test_under_slurm import lost_s, ranks
 
-MOST_LOST_S = 10.0
+MOST_LOST_S = 50.0
+"""Ranks that wait for one that does not come go on without it after 60 s."""
+
 SCRIPT = """\
 #!/bin/bash
 #SBATCH --ntasks=1 --gpus-per-task=1 --time=60 --chdir={root} --output={work}/output-%j --open-mode=append

@@ -19,6 +19,7 @@ from dally.scheduling.recording.replay import replay
 from dally.scheduling.scheduler import Scheduler
 from dally.testing.worlds import World, racks, worlds
 from tests.dally.recording.recorded import Lines, read, record, tamper
+from tests.patience import LONGEST_S
 from tests.policy_groups import SEARCHING
 
 POLICIES = (*policy_names(), "dally:lease_s=600", "gandiva:slice_s=400", "tiresias:regroup_s=500")
@@ -40,7 +41,7 @@ def busy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_decides_its_recording_again(policy: str) -> None:
-    @settings(max_examples=8 if policy in SEARCHING else 15, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=4 if policy in SEARCHING else 8, suppress_health_check=[HealthCheck.too_slow])
     @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
     def holds(world: World) -> None:
         with TemporaryDirectory() as folder:
@@ -62,7 +63,7 @@ def test_another_process_decides_the_same(busy: Path) -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONGEST_S,
             check=True,
         )
         assert "all the same" in said.stdout

@@ -166,14 +166,19 @@ class CommandLine:
         if factors is None:
             return PriorityFactors()
         partitions = read_partition_factors(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
-        shares, qos = {}, {}
+        shares: dict[tuple[str, str], float] = {}
+        qos = dict[str, float]()
         if factors.weight_fair_share:
-            table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
-            shares = read_fair_shares(self.read("sshare", *table))
+            shares = self.fair_shares()
         if factors.weight_qos:
             show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
             qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
         return replace(factors, partitions=partitions, qos=qos, fair_share=shares)
+
+    def fair_shares(self) -> dict[tuple[str, str], float]:
+        """The fair shares that sshare shows."""
+        table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
+        return read_fair_shares(self.read("sshare", *table))
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""

@@ -300,7 +300,7 @@ class Controller:
             self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
-        self._priorities.assign(self.reconciler.seen, self._nodes, now)
+        self._priorities.assign(self.reconciler.all_seen, self._nodes, now)
         self._at("observed")
 
     def _act(self, now: float) -> float:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import inf
 
 from dally.scheduling.scheduler import Scheduler
 from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
@@ -108,15 +109,24 @@ def idle_reservations(
     return [each.name for each in up if reserved_for(each) not in used]
 
 
-def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], now: float) -> set[str]:
-    """Nodes on which Slurm would start nothing, and those in reservations of others that are under way."""
-    reserved = {
-        node
-        for reservation in reservations
-        if reservation.start_s <= now < reservation.end_s
-        and not reservation.name.startswith(RESERVATION_PREFIX)
-        for node in reservation.nodes
-    }
+def own_reservation(job: SlurmJob) -> str:
+    """The reservation that a job's user asked for; empty if it has none, or one of ours."""
+    return "" if job.reservation.startswith(RESERVATION_PREFIX) else job.reservation
+
+
+def closed_nodes(
+    nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], wanted: Container[str], now: float
+) -> set[str]:
+    """Nodes on which Slurm would start nothing, and those in reservations of others that are under way.
+
+    Args:
+        nodes: All nodes of Slurm.
+        reservations: All reservations.
+        wanted: Names of those for which waiting jobs of ours ask: policies choose their nodes, too.
+        now: The time, seconds.
+    """
+    under_way = [each for each in reservations if each.start_s <= now < each.end_s]
+    reserved = reserved_before(inf, [each for each in under_way if each.name not in wanted])
     return reserved | {node.name for node in nodes if not node.available}
 
 

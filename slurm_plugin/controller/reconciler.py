@@ -184,7 +184,8 @@ class Reconciler:
         kept = self.pending_starts.reserved_gpus(now)
         withhold_unavailable(self.scheduler, known, kept, jobs, nodes, closed)
         self.corrections += self.companions.corrections(known)
-        self.corrections += map(Unreserve, idle_reservations(reservations, known, self.pending_starts, now))
+        idle = idle_reservations(reservations, known, self.pending_starts, self._seen, now)
+        self.corrections += map(Unreserve, idle)
         self._last_s = now
 
     def _wanted_reservations(self) -> set[str]:

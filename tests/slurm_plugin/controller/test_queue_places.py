@@ -6,7 +6,9 @@ import pytest
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Reservation
+from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.report import report
 from tests.slurm_plugin.worlds import Site
 
 TWO = racks([[4, 4]])
@@ -54,3 +56,25 @@ def test_only_a_person_who_holds_a_job_makes_it_lose_its_place(tmp_path: Path, b
     assert [site.states()[job] for job in (older, younger)] == (
         ["PENDING", "RUNNING"] if by_person else ["RUNNING", "PENDING"]
     )
+
+
+def test_a_controller_that_drains_says_so_of_the_jobs_that_wait(tmp_path: Path) -> None:
+    site, older, _ = waiting_pair(tmp_path)
+    site.mode = ControllerMode(drain=True)
+    site.restart()
+    site.run_to(20)
+    [shown] = [each for each in report(site.controller, "fifo", ("gpu",)).jobs if each["job"] == older]
+    assert shown["reason"] == "the controller drains: it starts no jobs"
+
+
+def test_the_controller_rests_while_a_job_is_in_its_grace(tmp_path: Path) -> None:
+    site = Site(tmp_path, TWO, "srsf-delay", knowledge="limits", poll_s=2.0)
+    for _ in range(2):
+        site.submit(signal="USR1", grace_s=60, gpus_per_node=4, run_time_s=9e4, time_limit_s=1e5)
+    site.run_to(4000)
+    site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=60)
+    site.controller.cycle()
+    assert site.events("stop")
+    for _ in range(5):
+        site.now_s += 1.0
+        assert site.controller.cycle() >= site.now_s + site.config.poll_s

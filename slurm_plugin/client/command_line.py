@@ -33,12 +33,20 @@ from slurm_plugin.client.priority_factors import (
     read_qos_factors,
     read_weights,
 )
-from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
+from slurm_plugin.client.resource_limits import (
+    ASSOCIATION_COLUMNS,
+    QOS_COLUMNS,
+    enforced_for,
+    is_safe,
+    read_limits,
+    with_spent,
+)
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
     AccountingLimits,
     Annotate,
     Cancel,
+    Counted,
     Order,
     Partition,
     PriorityFactors,
@@ -140,12 +148,17 @@ class CommandLine:
 
     def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
-        cluster = enforced_for(self.read("scontrol", "show", "config"))
+        config = self.read("scontrol", "show", "config")
+        cluster = enforced_for(config)
         if not cluster:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+        found = read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+        if any(limit.counted is Counted.SPENT for limit in found.limits):
+            asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
+            found = with_spent(found, self.read(*asked))
+        return replace(found, safe=is_safe(config))
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of the topologies that these partitions name, or of the cluster's."""

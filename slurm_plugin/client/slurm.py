@@ -244,15 +244,32 @@ class Partition:
     denied_qos: frozenset[str] = frozenset()
 
 
+class Counted(StrEnum):
+    """What a limit counts of the resources of jobs.
+
+    HELD is what they hold at once; EACH_NODE what one job holds of each of its nodes; LEAST the least that
+    one must ask for. MINUTES is what they hold times the minutes that they may still run; SPENT the minutes
+    of it that they have had, which Slurm itself counts.
+    """
+
+    HELD = "held"
+    EACH_NODE = "each node"
+    LEAST = "least"
+    MINUTES = "minutes"
+    SPENT = "spent"
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """One limit that an administrator set on what jobs may hold at once, of a QOS or an association.
+    """One limit that an administrator set on what jobs may hold, of a QOS or an association.
 
     Attributes:
         name: What it is called, like `MaxTRESPerUser of QOS short`.
         most: The most that is allowed.
         of: What is counted, as Slurm names it: `gres/gpu`, `gres/gpu:a100`, `cpu`, `mem` (MB), `node`; or
-            `job`, or `time` (the time limit of a job, seconds).
+            `job`, or `time` (the time limit of a job, seconds; of what was spent, minutes).
+        counted: What of it is counted.
+        spent: What is spent of it so far.
         one_job: It is on each job by itself.
         qos: It counts jobs of this QOS, and of partitions that have it; empty for all.
         accounts: It counts jobs of these accounts; empty for all.
@@ -266,6 +283,8 @@ class ResourceLimit:
     name: str
     most: float
     of: str = "gres/gpu"
+    counted: Counted = Counted.HELD
+    spent: float = 0.0
     one_job: bool = False
     qos: str = ""
     accounts: frozenset[str] = frozenset()
@@ -284,11 +303,13 @@ class AccountingLimits:
         limits: The limits of all QOS and associations.
         qos_flags: The flags of each QOS, like `OverPartQOS`.
         parents: The account above each account; empty above the topmost.
+        safe: A job starts only if limits on minutes leave it enough to run to its end.
     """
 
     limits: tuple[ResourceLimit, ...] = ()
     qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
+    safe: bool = False
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""

@@ -439,7 +439,7 @@ class Reconciler:
     def _admit(self, now: float) -> None:
         """Put the jobs that may start now into the policy's queue, and take the others out."""
         slots = array_slots(self._seen.values(), self.managed_jobs)
-        use = self.conditions.limit_use()
+        use = self.conditions.limit_use(now)
         waiting = [managed for managed in self.managed_jobs.values() if isinstance(managed.phase, _WAITS)]
         for managed in sorted(waiting, key=_arrival):
             job, until_s = self._seen[managed.job_id], inf

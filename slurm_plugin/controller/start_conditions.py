@@ -224,9 +224,9 @@ class StartConditions:
         use = LimitUse(self.limits, {}, self.partitions)
         return min(*of_partitions, *map(use.longest_s, in_one_partition(job)), inf)
 
-    def limit_use(self) -> LimitUse:
+    def limit_use(self, now: float) -> LimitUse:
         """What running and starting jobs take of limits and licences, and what Slurm's own are about to."""
-        use = LimitUse(self.limits, self.licenses, self.partitions)
+        use = LimitUse(self.limits, self.licenses, self.partitions, now)
         for job in self._jobs.values():
             managed = self._managed_jobs.get(job.job_id)
             if managed is not None and isinstance(managed.phase, StartingPhase):

@@ -329,9 +329,9 @@ class Controller:
 
         Policies want to be asked again at once where they stop jobs, as in a simulation those leave at once.
         """
+        stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
         known = self.reconciler.managed_jobs
-        stopped = (known[each.job_id] for each in plan.decisions if isinstance(each, Preempt | Migrate))
-        return any(isinstance(managed.phase, StoppingPhase) for managed in stopped)
+        return any(isinstance(known[each].phase, StoppingPhase) for each in stopped & known.keys())
 
     def _confirm(self, phase: type[StartingPhase | StoppingPhase]) -> None:
         """Look until the jobs that should have started or come back have, or it is left to the next cycle.

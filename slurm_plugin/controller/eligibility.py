@@ -38,7 +38,8 @@ def ineligible_reason(
     """
     if job.reason == RESERVATION_OVER:
         return "the reservation that it asked for is over, and Slurm holds it"
-    if _FAILED in job.dependency:  # a while later Slurm says of it that an administrator holds it
+    # A while later Slurm says of such a job that an administrator holds it.
+    if _FAILED in job.dependency and "?" not in job.dependency:
         return never_satisfied(managed, job, jobs)
     if job.hold is Hold.ADMIN:
         by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))

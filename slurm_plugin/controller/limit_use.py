@@ -75,8 +75,8 @@ class LimitUse:
         """What of a limit keeps a job from starting, in words; empty if nothing does."""
         asked = _amount(limit, job, gpus, job.time_limit_s or 0.0)
         if limit.one_job:
-            is_within = asked >= limit.most if limit.counted is Counted.LEAST else asked <= limit.most
-            return "" if is_within else f"it asks for {_count(limit.of, asked)}, so it never starts"
+            is_beyond = 0 < asked < limit.most if limit.counted is Counted.LEAST else asked > limit.most
+            return f"it asks for {_count(limit.of, asked)}, so it never starts" if is_beyond else ""
         taken = self._taken[limit.name, _whose(limit, job)]
         if limit.counted is Counted.SPENT:
             if limit.spent >= limit.most:

@@ -57,6 +57,10 @@ def test_what_slurm_itself_says_of_a_dependency_counts(dependency: str, reason: 
     assert said(dependency, reason=reason).startswith("DependencyNeverSatisfied: ")
 
 
+def test_of_dependencies_any_of_which_is_enough_one_may_fail() -> None:
+    assert said("afterok:1(failed)?afterany:2(unfulfilled)", ended("2", "FAILED", 1)) == ""
+
+
 def test_a_hold_that_slurm_left_behind_is_told_from_an_administrators() -> None:
     assert said("afterok:2(unfulfilled)", reason="JobHeldAdmin") == "held by an administrator"
     never = said("afterok:1(failed)", reason="JobHeldAdmin")

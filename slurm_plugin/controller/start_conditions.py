@@ -115,7 +115,8 @@ class StartConditions:
         untried = unkept.difference(refused) if refused else unkept
         machines = self._chosen(managed, untried, now)
         if machines is not None and not self._fits_up(asked.gang, machines):
-            machines, down = self._chosen(managed, untried - room.down, now), machines & room.down
+            down = machines & room.down
+            machines = self._chosen(managed, untried - room.down, now)
             if machines is None:
                 return asked, room.why_down(down)
         if machines is not None:

@@ -14,12 +14,12 @@ from tests.slurm_plugin.worlds import Site
 TWO = racks([[4, 4]])
 
 
-def waiting_pair(folder: Path, **first: float) -> tuple[Site, str, str]:
+def waiting_pair(folder: Path, limit_s: float | None = None) -> tuple[Site, str, str]:
     """Two jobs that wait for a node each, one of which comes free after the other."""
     site = Site(folder, TWO, "fifo")
     for run_time_s in (100, 200):
         site.submit(gpus_per_node=4, run_time_s=run_time_s, time_limit_s=300)
-    older = site.submit(gpus_per_node=4, run_time_s=1000, **first)
+    older = site.submit(gpus_per_node=4, run_time_s=1000, time_limit_s=limit_s)
     younger = site.submit(gpus_per_node=4, run_time_s=1000, time_limit_s=1100)
     site.run_to(10)
     return site, older, younger
@@ -28,11 +28,11 @@ def waiting_pair(folder: Path, **first: float) -> tuple[Site, str, str]:
 def test_a_job_that_may_use_fewer_nodes_from_now_on_stays_before_its_younger_neighbour(
     tmp_path: Path,
 ) -> None:
-    site, older, younger = waiting_pair(tmp_path, time_limit_s=4000)
+    site, older, younger = waiting_pair(tmp_path, limit_s=4000)
     second = TWO.machines[1].name
     site.slurm.reserve(Reservation("tomorrow", (second,), 3000.0, 9000.0), "root")
     site.run_to(20)
-    assert site.managed(older).job.machines == {TWO.machines[0].name}
+    assert site.managed(older).job.machines == frozenset({TWO.machines[0].name})
     assert site.managed(younger).job.machines is None
     site.run_to(150)
     assert [site.states()[job] for job in (older, younger)] == ["RUNNING", "PENDING"]
@@ -40,7 +40,7 @@ def test_a_job_that_may_use_fewer_nodes_from_now_on_stays_before_its_younger_nei
 
 @pytest.mark.parametrize("by_person", [False, True])
 def test_only_a_person_who_holds_a_job_makes_it_lose_its_place(tmp_path: Path, by_person: bool) -> None:
-    site, older, younger = waiting_pair(tmp_path, time_limit_s=4000)
+    site, older, younger = waiting_pair(tmp_path, limit_s=4000)
     everywhere = tuple(machine.name for machine in TWO.machines)
     if by_person:
         site.slurm.hold(older)

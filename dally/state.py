@@ -224,16 +224,16 @@ class ClusterState:
     def __post_init__(self) -> None:
         self.free = FreeGpus(self.topology)
 
-    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
-        """A job arrives and waits, or waits on if it has a past."""
+    def submit(
+        self, job: Job, now: float, past: JobHistory | None = None, order: int | None = None
+    ) -> JobState:
+        """A job arrives and waits, or waits on if it has a past, perhaps in the place that it had before."""
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
-        if past is None:
-            state = JobState(job, self.arrivals, now)
-        else:
-            before = {each.name: getattr(past, each.name) for each in fields(past)}
-            state = JobState(job, self.arrivals, **before)
-        self.arrivals += 1
+        before = {} if past is None else {each.name: getattr(past, each.name) for each in fields(past)}
+        if order is None:
+            order, self.arrivals = self.arrivals, self.arrivals + 1
+        state = JobState(job, order, **{"origin_s": now, **before})
         self.jobs[job.job_id] = state
         self.waiting[job.job_id] = self.unexplained[job.job_id] = None
         return state

@@ -84,9 +84,18 @@ class Scheduler:
         self._explained: list[Wait] = []
         self._classes = PriorityClasses(state, policy)
 
-    def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
-        """A job arrived, or one with a past waits again."""
-        state = self.state.submit(job, now, past)
+    def submit(
+        self, job: Job, now: float, past: JobHistory | None = None, order: int | None = None
+    ) -> JobState:
+        """A job arrived, or one with a past waits again.
+
+        Args:
+            job: What is asked for.
+            now: The time, seconds.
+            past: What happened to it before it was withdrawn.
+            order: Its place in the order of arrival before that; None: behind all others.
+        """
+        state = self.state.submit(job, now, past, order)
         self.state.costs.report_progress(job, state.progress)
         self.beliefs.came(state)
         self.policy.submitted(state, now)

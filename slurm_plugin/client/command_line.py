@@ -33,12 +33,20 @@ from slurm_plugin.client.priority_factors import (
     read_qos_factors,
     read_weights,
 )
-from slurm_plugin.client.resource_limits import ASSOCIATION_COLUMNS, QOS_COLUMNS, enforced_for, read_limits
+from slurm_plugin.client.resource_limits import (
+    ASSOCIATION_COLUMNS,
+    QOS_COLUMNS,
+    enforced_for,
+    is_safe,
+    read_limits,
+    with_spent,
+)
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
     AccountingLimits,
     Annotate,
     Cancel,
+    Counted,
     Order,
     Partition,
     PriorityFactors,
@@ -140,12 +148,17 @@ class CommandLine:
 
     def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
-        cluster = enforced_for(self.read("scontrol", "show", "config"))
+        config = self.read("scontrol", "show", "config")
+        cluster = enforced_for(config)
         if not cluster:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        return read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+        found = read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+        if any(limit.counted is Counted.SPENT for limit in found.limits):
+            asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
+            found = with_spent(found, self.read(*asked))
+        return replace(found, safe=is_safe(config))
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of the topologies that these partitions name, or of the cluster's."""
@@ -166,14 +179,19 @@ class CommandLine:
         if factors is None:
             return PriorityFactors()
         partitions = read_partition_factors(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
-        shares, qos = {}, {}
+        shares: dict[tuple[str, str], float] = {}
+        qos = dict[str, float]()
         if factors.weight_fair_share:
-            table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
-            shares = read_fair_shares(self.read("sshare", *table))
+            shares = self.fair_shares()
         if factors.weight_qos:
             show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
             qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
         return replace(factors, partitions=partitions, qos=qos, fair_share=shares)
+
+    def fair_shares(self) -> dict[tuple[str, str], float]:
+        """The fair shares that sshare shows."""
+        table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
+        return read_fair_shares(self.read("sshare", *table))
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""

@@ -26,7 +26,10 @@ _STATES = {
 }
 """Names by state; of several that a job has, the first found here decides."""
 
-HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN}
+RESERVATION_OVER = "ReservationDeleted"
+"""The reason of a job that Slurm itself holds, as the reservation that it asked for is over."""
+
+HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN, RESERVATION_OVER: Hold.ADMIN}
 """The hold that a pending job is under, by the reason that Slurm shows."""
 
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:(),=]+)?[:=]([0-9]{1,9})", re.ASCII)

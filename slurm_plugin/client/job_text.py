@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from slurm_plugin.client.job_json import (
     HOLDS,
+    RESERVATION_OVER,
     count_gpus,
     job_state,
     node_names,
@@ -52,8 +53,11 @@ _LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,2}):(\d{2})", re.ASCII
 _GUESSES = {"job requeued in held state": "JobHeldUser"}
 """The reason behind a description, unless a person has held the job since."""
 
-_KNOWN = (("Nodes required for job are DOWN", "Resources"),)
-"""Descriptions by how they begin, and the only reason that they stand for."""
+_KNOWN = (
+    ("Nodes required for job are DOWN", "", "Resources"),
+    ("Reservation ", " was deleted", RESERVATION_OVER),
+)
+"""Descriptions by how they begin and end, and the only reason that they stand for."""
 
 _OF_ARRAY = re.compile(r"(?:ArrayJobId=(\d+) (?:ArrayTaskId=\S+ )?(?:ArrayTaskThrottle=(\d+) )?)?")
 _NODES = re.compile(r" ExcNodeList=(\S*) NodeList=(\S*) ")
@@ -148,8 +152,8 @@ def shown_reason(text: str) -> tuple[str, bool]:
     word = text.partition(",")[0]
     if _WORD.fullmatch(word):
         return "" if word == "None" else word, True
-    for start, reason in _KNOWN:
-        if text.startswith(start):
+    for start, end, reason in _KNOWN:
+        if text.startswith(start) and text.endswith(end):
             return reason, True
     return _GUESSES.get(text, ""), not text
 

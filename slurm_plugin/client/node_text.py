@@ -1,7 +1,7 @@
 """Reads nodes, reservations, partitions, licences and blocks as `scontrol --oneliner` shows them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE, BlockTopology
@@ -15,6 +15,10 @@ _BAD = re.compile(
 )
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
 _STARTS_JOBS = ("UP", "DRAIN", "")
+_CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,12})(?=,|$)", re.ASCII)
+_UNBOUND = {"ANY_NODES", "FLEX", "TIME_FLOAT"}
+"""Flags of reservations whose jobs may also run elsewhere, or which never begin."""
+
 _NONE = ("(null)", "N/A", "None")
 
 
@@ -71,9 +75,17 @@ def read_reservations(text: str) -> tuple[Reservation, ...]:
             number(record.get("StartTime", "")),
             number(record.get("EndTime", "")),
             "MAINT" in record.get("Flags", "").split(","),
+            cpus=float(cpus[1]) if (cpus := _CPUS.search(record.get("TRES", ""))) else inf,
+            bounds_jobs=_bounds_jobs(record),
         )
         for name, record in read_records(text, "ReservationName").items()
     )
+
+
+def _bounds_jobs(record: Mapping[str, str]) -> bool:
+    """Whether jobs of a reservation may use nothing but its nodes in its time, and find no licences there."""
+    flags = {flag.partition("=")[0] for flag in record.get("Flags", "").split(",")}
+    return not (flags & _UNBOUND or record.get("Licenses"))
 
 
 def read_partitions(text: str) -> tuple[Partition, ...]:

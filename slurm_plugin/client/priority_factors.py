@@ -20,17 +20,23 @@ def read_weights(config: str) -> PriorityFactors | None:
     found = dict(_SETTING.findall(config))
     if found.get("PriorityType") != _MULTIFACTOR:
         return None
-    age = _SPAN.fullmatch(found.get("PriorityMaxAge", ""))
-    days, hours, minutes, seconds = (int(part or 0) for part in age.groups()) if age else (0,) * 4
+    least = PriorityFactors()
     return PriorityFactors(
         weight_age=number(found.get("PriorityWeightAge", "")),
         weight_fair_share=number(found.get("PriorityWeightFairShare", "")),
         weight_job_size=number(found.get("PriorityWeightJobSize", "")),
         weight_partition=number(found.get("PriorityWeightPartition", "")),
         weight_qos=number(found.get("PriorityWeightQOS", "")),
-        max_age_s=days * 86_400.0 + hours * 3600 + minutes * 60 + seconds or PriorityFactors().max_age_s,
+        max_age_s=_span_s(found.get("PriorityMaxAge", "")) or least.max_age_s,
         favors_small=found.get("PriorityFavorSmall") == "Yes",
+        period_s=_span_s(found.get("PriorityCalcPeriod", "")) or least.period_s,
     )
+
+
+def _span_s(text: str) -> float:
+    found = _SPAN.fullmatch(text)
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0,) * 4
+    return days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
 
 
 def read_partition_factors(text: str) -> dict[str, float]:

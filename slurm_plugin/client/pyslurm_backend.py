@@ -161,6 +161,10 @@ class PyslurmSlurm:
         """The factors, by commands."""
         return self._commands.priority_factors()
 
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        """Fair shares, by command line."""
+        return self._commands.fair_shares()
+
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name, by commands: few jobs ask for any."""
         return self._commands.licenses()

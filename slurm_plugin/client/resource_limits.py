@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slurm_plugin.client.job_json import read_tres
 from slurm_plugin.client.node_text import read_time_s
-from slurm_plugin.client.slurm import AccountingLimits, ResourceLimit
+from slurm_plugin.client.slurm import AccountingLimits, Counted, ResourceLimit
 
 _OF_QOS = {
     "GrpTRES": "",
@@ -17,6 +17,12 @@ _OF_QOS = {
     "MaxJobsPerAccount": "account",
     "MaxTRESPerJob": "",
     "MaxWall": "",
+    "MinTRESPerJob": "",
+    "MaxTRESPerNode": "",
+    "MaxTRESMinsPerJob": "",
+    "GrpTRESRunMins": "",
+    "GrpTRESMins": "",
+    "GrpWall": "",
 }
 """The limits of a QOS by their columns, each with whose jobs it counts apart."""
 
@@ -26,14 +32,31 @@ _OF_ASSOCIATION = {
     "MaxJobs": ("MaxJobsPerUser", "MaxJobsPerAccount"),
     "MaxTRESPerJob": ("MaxTRESPerJob",),
     "MaxWall": ("MaxWall",),
+    "MaxTRESPerNode": ("MaxTRESPerNode",),
+    "MaxTRESMinsPerJob": ("MaxTRESMinsPerJob",),
+    "GrpTRESRunMins": ("GrpTRESRunMins",),
+    "GrpTRESMins": ("GrpTRESMins",),
+    "GrpWall": ("GrpWall",),
 }
 """The limits of an association, each with those of a QOS that go before it."""
 
 QOS_COLUMNS = ",".join(("Name", "Flags", *_OF_QOS))
 ASSOCIATION_COLUMNS = ",".join(("Account", "User", "Partition", "ParentName", *_OF_ASSOCIATION))
 
-_ONE_JOB = ("MaxTRESPerJob", "MaxWall")
+_ONE_JOB = ("MaxTRESPerJob", "MaxWall", "MinTRESPerJob", "MaxTRESPerNode", "MaxTRESMinsPerJob")
+_COUNTED = {
+    "MinTRESPerJob": Counted.LEAST,
+    "MaxTRESPerNode": Counted.EACH_NODE,
+    "MaxTRESMinsPerJob": Counted.MINUTES,
+    "GrpTRESRunMins": Counted.MINUTES,
+    "GrpTRESMins": Counted.SPENT,
+    "GrpWall": Counted.SPENT,
+}
+_FIELD = re.compile(r"(\w+)=(\S*)")
+_USED = re.compile(r"(?:^|,)(?:([^=,()]+)=)?[^=,()]*\(([0-9]+(?:\.[0-9]+)?)\)", re.ASCII)
+_ID = re.compile(r"\([0-9]+\)$")
 _ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=.*\b(?:limits|safe)\b", re.MULTILINE)
+_SAFE = re.compile(r"^AccountingStorageEnforce\s*=.*\bsafe\b", re.MULTILINE)
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 
 _Row = Mapping[str, str]
@@ -43,6 +66,11 @@ def enforced_for(config: str) -> str:
     """The name of the cluster if it enforces limits, by `scontrol show config`; empty if it does not."""
     name = _CLUSTER.search(config)
     return name[1] if name and _ENFORCED.search(config) else ""
+
+
+def is_safe(config: str) -> bool:
+    """Whether only jobs start that can run to their end under limits on minutes, likewise."""
+    return _SAFE.search(config) is not None
 
 
 def read_limits(qos: str, associations: str) -> AccountingLimits:
@@ -84,16 +112,42 @@ def _rows(text: str, columns: str) -> Iterator[_Row]:
 
 def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLimit]:
     """The limits in one column, as many as it names resources; `plain` says whose they are."""
-    text, one_job = row[column], column in _ONE_JOB
+    text, one_job, counted = row[column], column in _ONE_JOB, _COUNTED.get(column, Counted.HELD)
     found: Mapping[str, float]
     if "TRES" in column:
         found = read_tres(text)
     elif column == "MaxWall":
         found = {"time": read_time_s(text)} if text else {}
+    elif column == "GrpWall":
+        found = {"time": read_time_s(text) / 60} if text else {}
     else:
         found = {"job": float(text)} if re.fullmatch("[0-9]{1,9}", text, re.ASCII) else {}
     for of, most in found.items():
-        yield replace(plain, most=most, of=of, one_job=one_job)
+        yield replace(plain, most=most, of=of, one_job=one_job, counted=counted)
+
+
+def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
+    """The limits with what `scontrol --oneliner show assoc_mgr` showed to be spent of them."""
+    spent: dict[tuple[str, str], float] = {}
+    for line in shown.splitlines():
+        record = dict(_FIELD.findall(line))
+        if qos := record.get("QOS"):
+            owner = f"QOS {_ID.sub('', qos)}"
+        elif account := record.get("Account"):
+            owner = _owner(account, _ID.sub("", record.get("UserName", "")), record.get("Partition", ""))
+        else:
+            continue
+        for column in ("GrpTRESMins", "GrpWall"):
+            for of, used in _USED.findall(record.get(column, "")):
+                spent[f"{column} of {owner}", of or "time"] = float(used)
+    limits = (replace(each, spent=spent.get((each.name, each.of), 0.0)) for each in accounting.limits)
+    return replace(accounting, limits=tuple(limits))
+
+
+def _owner(account: str, user: str, partition: str) -> str:
+    """An association in words."""
+    owner = f"user {user} in account {account}" if user else f"account {account}"
+    return f"{owner} and partition {partition}" if partition else owner
 
 
 def _of_association(
@@ -101,9 +155,7 @@ def _of_association(
 ) -> Iterator[tuple[ResourceLimit, Sequence[str]]]:
     """The limits of one association, each with the kinds that go before it if a QOS has them."""
     account, user, partition = row["Account"], row["User"], row["Partition"]
-    owner = f"user {user} in account {account}" if user else f"account {account}"
-    if partition:
-        owner = f"{owner} and partition {partition}"
+    owner = _owner(account, user, partition)
     below = (
         [account]
         if user

@@ -123,9 +123,9 @@ def steps(order: ReleaseOnNodes | Rehold | ReleaseToSlurm | Requeue | Reservatio
             switches = " Switches=0" if order.any_switches else ""
             return (_update(job_id, where + _limit(order) + switches), f"release {job_id}")
         case Rehold(job_id):
-            return (f"uhold {job_id}", _update(job_id, "NodeList= ReservationName="))
+            return (f"uhold {job_id}", _update(job_id, f"NodeList={_no_reservation(order)}"))
         case ReleaseToSlurm(job_id, min_nodes):
-            where = f"NodeList={fold(order.nodes)} {_size(min_nodes, order)} ReservationName="
+            where = f"NodeList={fold(order.nodes)} {_size(min_nodes, order)}{_no_reservation(order)}"
             if order.switches:
                 where += f" Switches={order.switches}@00:00:{order.switch_wait_s}"
             return (_update(job_id, where + _limit(order), _HANDED_BACK_START), f"release {job_id}")
@@ -159,6 +159,10 @@ def _size(nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> str:
     if order.tasks is None:
         return count
     return f"{count} NumTasks={order.tasks} NumCPUs={order.tasks * order.cpus_per_task} TresPerJob="
+
+
+def _no_reservation(order: Rehold | ReleaseToSlurm) -> str:
+    return "" if order.keep_reservation else " ReservationName="
 
 
 def _limit(order: ReleaseOnNodes | ReleaseToSlurm) -> str:

@@ -194,13 +194,25 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation: its name, nodes (expanded) and times, seconds since 1970; and if for maintenance."""
+    """One reservation.
+
+    Attributes:
+        name: Its name.
+        nodes: Its nodes, expanded.
+        start_s: When it begins, seconds since 1970.
+        end_s: When it is over, likewise.
+        maintenance: It is for maintenance.
+        cpus: CPUs of its nodes that it is for; inf if that is not known, and taken as all.
+        bounds_jobs: Its jobs run on its nodes, within its time, and nowhere else.
+    """
 
     name: str
     nodes: tuple[str, ...]
     start_s: float
     end_s: float
     maintenance: bool = False
+    cpus: float = inf
+    bounds_jobs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,15 +244,32 @@ class Partition:
     denied_qos: frozenset[str] = frozenset()
 
 
+class Counted(StrEnum):
+    """What a limit counts of the resources of jobs.
+
+    HELD is what they hold at once; EACH_NODE what one job holds of each of its nodes; LEAST the least that
+    one must ask for. MINUTES is what they hold times the minutes that they may still run; SPENT the minutes
+    of it that they have had, which Slurm itself counts.
+    """
+
+    HELD = "held"
+    EACH_NODE = "each node"
+    LEAST = "least"
+    MINUTES = "minutes"
+    SPENT = "spent"
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """One limit that an administrator set on what jobs may hold at once, of a QOS or an association.
+    """One limit that an administrator set on what jobs may hold, of a QOS or an association.
 
     Attributes:
         name: What it is called, like `MaxTRESPerUser of QOS short`.
         most: The most that is allowed.
         of: What is counted, as Slurm names it: `gres/gpu`, `gres/gpu:a100`, `cpu`, `mem` (MB), `node`; or
-            `job`, or `time` (the time limit of a job, seconds).
+            `job`, or `time` (the time limit of a job, seconds; of what was spent, minutes).
+        counted: What of it is counted.
+        spent: What is spent of it so far.
         one_job: It is on each job by itself.
         qos: It counts jobs of this QOS, and of partitions that have it; empty for all.
         accounts: It counts jobs of these accounts; empty for all.
@@ -254,6 +283,8 @@ class ResourceLimit:
     name: str
     most: float
     of: str = "gres/gpu"
+    counted: Counted = Counted.HELD
+    spent: float = 0.0
     one_job: bool = False
     qos: str = ""
     accounts: frozenset[str] = frozenset()
@@ -272,11 +303,13 @@ class AccountingLimits:
         limits: The limits of all QOS and associations.
         qos_flags: The flags of each QOS, like `OverPartQOS`.
         parents: The account above each account; empty above the topmost.
+        safe: A job starts only if limits on minutes leave it enough to run to its end.
     """
 
     limits: tuple[ResourceLimit, ...] = ()
     qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
+    safe: bool = False
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""
@@ -299,6 +332,7 @@ class PriorityFactors:
         weight_qos: Of its QOS.
         max_age_s: PriorityMaxAge, seconds: at this age that factor is 1.
         favors_small: Small jobs have the greater factor of size.
+        period_s: PriorityCalcPeriod, seconds: so often Slurm works out fair shares anew.
         partitions: Factors of partitions by name, 0 to 1; so are the next two.
         qos: Of QOS.
         fair_share: Of associations, by account and user.
@@ -311,6 +345,7 @@ class PriorityFactors:
     weight_qos: float = 0.0
     max_age_s: float = 7 * 86_400.0
     favors_small: bool = False
+    period_s: float = 300.0
     partitions: Mapping[str, float] = field(default_factory=dict)
     qos: Mapping[str, float] = field(default_factory=dict)
     fair_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -320,7 +355,8 @@ class PriorityFactors:
 class ReleaseOnNodes:
     """Release a held job onto exactly these nodes, at once.
 
-    `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in; None clears any.
+    `nodes` has as many names as the job gets nodes. `reservation` is the fence to start in, or the job's own;
+    None clears any.
     `tasks`, of a job whose size is open, is how many tasks it gets there, with the GPUs that it asked for by
     node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
     with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
@@ -340,9 +376,13 @@ class ReleaseOnNodes:
 
 @dataclass(frozen=True, slots=True)
 class Rehold:
-    """Hold a pending job as its user would, and clear its node list, begin time and reservation."""
+    """Hold a pending job as its user would, and clear its node list, begin time and reservation.
+
+    With `keep_reservation` that is its user's own, and stays.
+    """
 
     job_id: str
+    keep_reservation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +425,8 @@ class ReleaseToSlurm:
 
     `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
     `cpus_per_task` and `limit_min` are as for `ReleaseOnNodes`. `nodes` are those that it must have, by its
-    own `--nodelist`; `switches` is its own number of leaf switches, for `switch_wait_s` seconds.
+    own `--nodelist`; `switches` is its own number of leaf switches, for `switch_wait_s` seconds. With
+    `keep_reservation` its reservation is its own, too.
     """
 
     job_id: str
@@ -397,6 +438,7 @@ class ReleaseToSlurm:
     nodes: tuple[str, ...] = ()
     switches: int = 0
     switch_wait_s: int = 0
+    keep_reservation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +518,9 @@ class Slurm(Protocol):
 
     def priority_factors(self) -> PriorityFactors:
         """What the priorities of jobs are made of; no weights where Slurm's have no factors."""
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        """The fair shares alone, of associations by account and user, as they are now."""
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of topology/block in these partitions."""

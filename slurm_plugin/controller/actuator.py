@@ -36,7 +36,12 @@ from slurm_plugin.controller.pending_starts import PendingStart
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
 from slurm_plugin.controller.transitions import Log
-from slurm_plugin.controller.unavailable_gpus import is_claim, reservation_name, reserved_for
+from slurm_plugin.controller.unavailable_gpus import (
+    is_claim,
+    own_reservation,
+    reservation_name,
+    reserved_for,
+)
 
 _CAN_STOP = (State.RUNNING, State.SUSPENDED)
 _PURPOSES = {Preempt: StopPurpose.PREEMPT, Migrate: StopPurpose.MIGRATE, Resize: StopPurpose.RESIZE}
@@ -232,7 +237,8 @@ class Actuator:
         orders = []
         for decision, until_s in self._reconciler.pending_starts.early(now):
             on_nodes = tuple(self._state.topology.named(decision.allocation))
-            if decision.job_id not in reserved and (others_wait or shared.intersection(on_nodes)):
+            is_kept = decision.job_id in reserved or own_reservation(self._reconciler.seen(decision.job_id))
+            if not is_kept and (others_wait or shared.intersection(on_nodes)):
                 user = self._managed_jobs[decision.job_id].job.user
                 minutes = 1 + ceil((until_s - now) / 60)
                 name = reservation_name(decision.job_id, now, early=True)
@@ -289,14 +295,15 @@ class Actuator:
         reserves = [
             Reserve(reservation_name(each.job_id, now), tuple(each.gpus), each.job.user)
             for each in starting
-            if shared.intersection(each.gpus)
+            if shared.intersection(each.gpus) and not own_reservation(self._reconciler.seen(each.job_id))
         ]
         answers = self._order("reserve", reserves, now)
         reserved = {order.name for order, refusal in zip(reserves, answers, strict=True) if refusal is None}
         orders = []
         for managed in starting:
             name, job = reservation_name(managed.job_id, now), self._reconciler.seen(managed.job_id)
-            reservation, on_nodes = name if name in reserved else None, tuple(managed.gpus)
+            reservation = name if name in reserved else own_reservation(job) or None
+            on_nodes = tuple(managed.gpus)
             limit_s = managed.limit_s or managed.job.time_limit_s
             limit_min = None if limit_s in (None, job.time_limit_s) else int(limit_s // 60)
             tasks: int | None

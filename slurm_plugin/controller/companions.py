@@ -22,6 +22,7 @@ from slurm_plugin.client.slurm import (
     State,
 )
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, PendingPhase, asks_for_requeue
+from slurm_plugin.controller.unavailable_gpus import own_reservation
 from slurm_plugin.request import Request
 
 _LATER_MIN = 5
@@ -113,7 +114,7 @@ class Companions:
                     if managed is None:
                         yield Cancel(job.job_id)
                     elif job.hold is Hold.NONE:
-                        yield Rehold(job.job_id)
+                        yield Rehold(job.job_id, bool(own_reservation(job)))
                 elif managed is None:
                     continue  # its ranks end as those of its job do
                 elif job.state is State.ENDED:

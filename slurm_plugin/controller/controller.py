@@ -228,6 +228,11 @@ class Controller:
         """What the configuration says of what is known of running times."""
         return self._config.knowledge
 
+    @property
+    def drains(self) -> bool:
+        """Whether it starts and stops nothing."""
+        return self._mode.drain
+
     def cycle(self) -> float:
         """Observe, decide and apply once.
 
@@ -300,7 +305,7 @@ class Controller:
             self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s
         self.reconciler.reconcile(jobs, self._nodes, reservations, now)
-        self._priorities.assign(self.reconciler.seen, self._nodes, now)
+        self._priorities.assign(self.reconciler.all_seen, self._nodes, now)
         self._at("observed")
 
     def _act(self, now: float) -> float:
@@ -317,7 +322,16 @@ class Controller:
             self._confirm(StartingPhase)
         self._actuator.record_waits(plan, now)
         self.scheduler.plan_applied(now)
-        return plan.wakeup_s
+        return max(plan.wakeup_s, now + self._config.poll_s) if self._awaits_stops(plan) else plan.wakeup_s
+
+    def _awaits_stops(self, plan: Plan) -> bool:
+        """Whether a plan stops jobs that are in their grace: what that brings shows once they have left.
+
+        Policies want to be asked again at once where they stop jobs, as in a simulation those leave at once.
+        """
+        stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
+        known = self.reconciler.managed_jobs
+        return any(isinstance(known[each].phase, StoppingPhase) for each in stopped & known.keys())
 
     def _confirm(self, phase: type[StartingPhase | StoppingPhase]) -> None:
         """Look until the jobs that should have started or come back have, or it is left to the next cycle.

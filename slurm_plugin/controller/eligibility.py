@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from math import inf
 
+from slurm_plugin.client.job_json import RESERVATION_OVER
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
 from slurm_plugin.request import Request
 
 _NEVER = "DependencyNeverSatisfied"
 _FAILED = "(failed)"
+_LEFT_HELD = "Slurm holds it since its dependency could not come; an administrator can release it"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
 
 _ON_JOB = re.compile(r"(afterany|afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:\([a-z]+\))?", re.ASCII)
@@ -34,8 +36,14 @@ def ineligible_reason(
         now: The time, seconds.
         jobs: All jobs that Slurm knows, by number.
     """
+    if job.reason == RESERVATION_OVER:
+        return "the reservation that it asked for is over, and Slurm holds it"
+    # A while later Slurm says of such a job that an administrator holds it.
+    if _FAILED in job.dependency and "?" not in job.dependency:
+        return never_satisfied(managed, job, jobs)
     if job.hold is Hold.ADMIN:
-        return "held by an administrator"
+        by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))
+        return _LEFT_HELD if by_slurm else "held by an administrator"
     if request.held and not managed.user_released:
         return "held by its user"
     if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:

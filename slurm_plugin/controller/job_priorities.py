@@ -3,16 +3,26 @@
 Source: Slurm's page on its Multifactor Priority Plugin, and version 22.05's own figures on a local cluster.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 
 from dally.scheduling.scheduler import Scheduler
-from dally.state import JobState
-from slurm_plugin.client.slurm import PriorityFactors, Slurm, SlurmJob, SlurmNode, SlurmUnavailableError
+from slurm_plugin.client.slurm import (
+    PriorityFactors,
+    Slurm,
+    SlurmJob,
+    SlurmNode,
+    SlurmUnavailableError,
+    State,
+)
 from slurm_plugin.controller.transitions import Log
 
 REFRESH_S = 300.0
 """Factors are read, and ages counted, anew so often: as Slurm does by default (PriorityCalcPeriod)."""
+
+SHARES_PART = 0.1
+"""After so much of PriorityCalcPeriod fair shares may be read anew: within it Slurm changes them once."""
 
 LEAST = 1.0
 """The least priority of a job that nobody holds, as in Slurm."""
@@ -22,7 +32,8 @@ class JobPriorities:
     """Keeps the priorities of the scheduler's jobs up to date.
 
     A job has one from the first look on; those that wait get new ones every five minutes, those that run keep
-    theirs. If a part of the factors cannot be read, those read last hold.
+    theirs. Fair shares are read anew sooner where jobs have come or ended since. If a part of the factors
+    cannot be read, those read last hold.
 
     Args:
         slurm: Access to Slurm.
@@ -35,39 +46,54 @@ class JobPriorities:
         self._factors = PriorityFactors()
         self._due_s, self._unread = -inf, ""
         self._is_renewed = False
+        self._shares_due_s, self._jobs = -inf, frozenset[str]()
 
     def refresh(self, now: float) -> None:
         """Read the factors if they are due."""
         if not self._scheduler.state.priority_ratio or now < self._due_s:
             return
-        self._due_s, self._is_renewed, unread = now + REFRESH_S, True, ""
+        self._due_s, self._is_renewed = now + REFRESH_S, True
+        self._read(lambda: self._slurm.priority_factors(), now)
+
+    def _refresh_shares(self, jobs: Mapping[str, SlurmJob], now: float) -> None:
+        """Read the fair shares if jobs have come or ended since, though not again and again."""
+        if not self._factors.weight_fair_share or now < self._shares_due_s:
+            return
+        present = frozenset(job.job_id for job in jobs.values() if job.state is not State.ENDED)
+        if present == self._jobs:
+            return
+        self._jobs, before = present, self._factors.fair_share
+        self._read(lambda: replace(self._factors, fair_share=self._slurm.fair_shares()), now)
+        self._is_renewed = self._is_renewed or self._factors.fair_share != before
+
+    def _read(self, factors: Callable[[], PriorityFactors], now: float) -> None:
+        unread = ""
         try:
-            self._factors = self._slurm.priority_factors()
+            self._factors = factors()
         except SlurmUnavailableError as error:
             unread = str(error)
         if unread and unread != self._unread:
             self._log(now, "priorities_unread", reason=unread)
         self._unread = unread
+        self._shares_due_s = now + SHARES_PART * self._factors.period_s
 
-    def assign(self, seen: Callable[[str], SlurmJob], nodes: Sequence[SlurmNode], now: float) -> None:
+    def assign(self, seen: Mapping[str, SlurmJob], nodes: Sequence[SlurmNode], now: float) -> None:
         """Tell the scheduler the priorities of jobs that have none yet, and of all that wait if they are new.
 
         Args:
-            seen: A job as Slurm last showed it, by number.
+            seen: All jobs as Slurm last showed them, by number.
             nodes: The cluster's nodes.
             now: The time, seconds.
         """
         state = self._scheduler.state
         if not state.priority_ratio:
             return
-        jobs = state.jobs.values()
-        chosen: Iterable[JobState] = (
-            job for job in jobs if not job.priority or (self._is_renewed and not job.allocation)
-        )
-        self._is_renewed = False
+        self._refresh_shares(seen, now)
+        renewed, self._is_renewed = self._is_renewed, False
+        chosen = [job for job in state.jobs.values() if not job.priority or (renewed and not job.allocation)]
         count, cpus = len(nodes), sum(node.cpus for node in nodes)
         priorities = {
-            job.job_id: priority_of(seen(job.job_id), job.job.submit_s, self._factors, (count, cpus), now)
+            job.job_id: priority_of(seen[job.job_id], job.job.submit_s, self._factors, (count, cpus), now)
             for job in chosen
         }
         if priorities:

@@ -11,12 +11,20 @@ from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
 from dally.words import plural
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.slurm import Hold, Partition, ReleaseToSlurm, SlurmJob, SlurmNode
+from slurm_plugin.client.slurm import (
+    Hold,
+    Partition,
+    ReleaseToSlurm,
+    Reservation,
+    SlurmJob,
+    SlurmNode,
+)
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.controller.node_room import usable_nodes
 from slurm_plugin.controller.node_sets import has_exactly, named_nodes
+from slurm_plugin.controller.unavailable_gpus import own_reservation
 from slurm_plugin.request import Request, decode_job
 
 UNLIMITED_S = 30 * 86_400.0
@@ -144,6 +152,7 @@ class RequestReader:
         nodes: The nodes as last seen.
         partitions: The partitions by name, as last seen.
         blocks: The blocks of topology/block, as last read.
+        reservations: The reservations by name, as last seen.
     """
 
     def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
@@ -151,6 +160,7 @@ class RequestReader:
         self.nodes: Sequence[SlurmNode] = ()
         self.partitions: Mapping[str, Partition] = {}
         self.blocks = BlockTopology()
+        self.reservations: Mapping[str, Reservation] = {}
 
     def request(self, job: SlurmJob) -> Request | None:
         """What the job's comments ask of Dally; None if nothing. In shadow mode every job of ours asks."""
@@ -175,6 +185,7 @@ class RequestReader:
             raise UnfitError(f"it asks for {plural(nodes, 'node')}, and its partition gives {fewest} or more")
         if job.features:
             satisfies(job.features, frozenset())  # or it cannot be judged node by node
+        self._check_reservation(own_reservation(job))
         sized = replace(job, min_nodes=nodes, tasks=tasks)
         asked = demand(sized, request, self.nodes, self.blocks.wants_segments)
         if request.nodes and not has_exactly(asked, nodes, named_nodes(request)):
@@ -199,6 +210,20 @@ class RequestReader:
             preemptible=asked.preemptible and not often,
             machines=managed.job.machines,
         )
+
+    def _check_reservation(self, name: str) -> None:
+        """Refuse a job whose reservation says nothing certain about the nodes that it may use, and when.
+
+        Raises:
+            UnfitError: It is one of several, or of parts of nodes, or its jobs may run elsewhere, too.
+        """
+        if "," in name:
+            raise UnfitError("--reservation names several")
+        if (found := self.reservations.get(name)) is None:
+            return
+        cpus = sum(node.cpus for node in self.nodes if node.name in found.nodes)
+        if not found.bounds_jobs or found.cpus < cpus:
+            raise UnfitError(f"jobs of reservation {name} may use other than its nodes, whole, in its time")
 
     def _min_nodes(self, partition: str) -> int:
         found = self.partitions.get(partition)
@@ -236,7 +261,7 @@ def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -
     own_s = job.time_limit_s if managed is None else own_limit_s(managed, job)
     limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
     wait_s = request.switch_wait_s if request.switches else 0
-    own = tuple(sorted(named_nodes(request))), request.switches, wait_s
+    own = tuple(sorted(named_nodes(request))), request.switches, wait_s, bool(own_reservation(job))
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
         return ReleaseToSlurm(job.job_id, nodes, None, False, 1, limit_min, *own)
     exact = has_exact_nodes(job, nodes)

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dally.words import plural, span
-from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob
+from slurm_plugin.client.slurm import AccountingLimits, Counted, Partition, ResourceLimit, SlurmJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
 _OVER_PARTITION = "OverPartQOS"
+_IN_MINUTES = (Counted.MINUTES, Counted.SPENT)
 _WORDS = {"cpu": "CPU", "node": "node", "job": "job", "gres/gpu": "GPU"}
 
 
@@ -20,6 +21,7 @@ class LimitUse:
         accounting: The limits.
         licenses: Free licences by name; of one that is not named only Slurm knows whether it is free.
         partitions: The partitions by name.
+        now: The time, seconds.
     """
 
     def __init__(
@@ -27,7 +29,9 @@ class LimitUse:
         accounting: AccountingLimits,
         licenses: Mapping[str, int],
         partitions: Mapping[str, Partition],
+        now: float = 0.0,
     ) -> None:
+        self._now, self._safe = now, accounting.safe
         self._of_user: dict[str, list[ResourceLimit]] = {}  # most are of one user each
         for limit in accounting.limits:
             self._of_user.setdefault(limit.user, []).append(limit)
@@ -38,8 +42,11 @@ class LimitUse:
 
     def hold(self, job: SlurmJob, gpus: int) -> None:
         """A job holds so many GPUs; its licences are no longer free."""
+        left_s = job.time_limit_s or 0.0
+        if job.start_s is not None:
+            left_s = max(0.0, job.start_s + left_s - self._now)
         for limit in self._counting(job):
-            self._taken[limit.name, _whose(limit, job)] += _amount(limit.of, job, gpus)
+            self._taken[limit.name, _whose(limit, job)] += _amount(limit, job, gpus, left_s)
 
     def promise(self, job: SlurmJob, gpus: int) -> None:
         """A job is to have so many GPUs, and licences that Slurm shows as free until then."""
@@ -60,19 +67,39 @@ class LimitUse:
             if free < count:
                 return f"it asks for {count} of licence {name}, and {max(0, free)} are free"
         for limit in self._counting(job):
-            asked, taken = _amount(limit.of, job, gpus), self._taken[limit.name, _whose(limit, job)]
-            if limit.one_job and asked > limit.most and self._holds_for(limit, job):
-                return f"{_text(limit)}: it asks for {_count(limit.of, asked)}, so it never starts"
-            if not limit.one_job and asked and taken + asked > limit.most and self._holds_for(limit, job):
-                if limit.of == "job":
-                    return f"{_text(limit)}: so many run or are about to"
-                return f"{_text(limit)}: {_count(limit.of, taken)} taken, {_count(limit.of, asked)} asked for"
+            if (why := self._beyond(limit, job, gpus)) and self._holds_for(limit, job):
+                return f"{_text(limit)}: {why}"
         return ""
+
+    def _beyond(self, limit: ResourceLimit, job: SlurmJob, gpus: int) -> str:
+        """What of a limit keeps a job from starting, in words; empty if nothing does."""
+        asked = _amount(limit, job, gpus, job.time_limit_s or 0.0)
+        if limit.one_job:
+            is_beyond = 0 < asked < limit.most if limit.counted is Counted.LEAST else asked > limit.most
+            return f"it asks for {_count(limit.of, asked)}, so it never starts" if is_beyond else ""
+        taken = self._taken[limit.name, _whose(limit, job)]
+        if limit.counted is Counted.SPENT:
+            if limit.spent >= limit.most:
+                return "all of it is spent"
+            if not self._safe or limit.of == "time":  # then Slurm, too, goes by what is spent alone
+                return ""
+            taken += limit.spent
+        if not asked or taken + asked <= limit.most:
+            return ""
+        if limit.of == "job":
+            return "so many run or are about to"
+        return f"{_count(limit.of, taken)} taken, {_count(limit.of, asked)} asked for"
 
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that the job's QOS, partition's QOS and association let it have, seconds."""
-        of_time = (each for each in self._counting(job) if each.of == "time" and self._holds_for(each, job))
-        return min((limit.most for limit in of_time), default=float("inf"))
+        limits = [each for each in self._counting(job) if each.one_job and self._holds_for(each, job)]
+        of_time = (each.most for each in limits if each.of == "time")
+        of_minutes = (
+            60 * each.most / held
+            for each in limits
+            if each.counted is Counted.MINUTES and (held := job.tres.get(each.of, 0.0))
+        )
+        return min((*of_time, *of_minutes), default=float("inf"))
 
     def _counting(self, job: SlurmJob) -> tuple[ResourceLimit, ...]:
         """The limits that count a job; of one in several partitions those of the first."""
@@ -111,25 +138,34 @@ def _whose(limit: ResourceLimit, job: SlurmJob) -> str:
     return {"user": job.user, "account": job.account}.get(limit.each, "")
 
 
-def _amount(of: str, job: SlurmJob, gpus: int) -> float:
-    """How much a job takes of what a limit is on; of a GPU type only what it asks for, or holds, of it."""
-    if of == "gres/gpu":
-        return gpus
-    if of == "job":
+def _amount(limit: ResourceLimit, job: SlurmJob, gpus: int, left_s: float) -> float:
+    """How much a job takes of what a limit counts; of a GPU type only what it asks for, or holds, of it.
+
+    Args:
+        limit: The limit.
+        job: The job.
+        gpus: GPUs that it has or is to have.
+        left_s: How long it may still run, seconds.
+    """
+    if limit.of == "job":
         return 1
-    if of == "time":
+    if limit.of == "time":
         return job.time_limit_s or 0.0
-    return job.tres.get(of, 0.0)
+    held = gpus if limit.of == "gres/gpu" else job.tres.get(limit.of, 0.0)
+    if limit.counted is Counted.EACH_NODE:
+        return held / max(1, job.min_nodes)
+    return held * left_s / 60 if limit.counted in _IN_MINUTES else held
 
 
 def _text(limit: ResourceLimit) -> str:
+    in_minutes = limit.counted in _IN_MINUTES
     if limit.of == "time":
-        return f"{limit.name} is {span(limit.most)}"
+        return f"{limit.name} is {span(limit.most * 60 if in_minutes else limit.most)}"
     if limit.of == "mem":
-        return f"{limit.name} is {limit.most:,.0f} MB of memory"
+        return f"{limit.name} is {limit.most:,.0f} MB{' minutes' if in_minutes else ''} of memory"
     kind = limit.of.removeprefix("gres/gpu:")
     word = f"{kind} GPU" if kind != limit.of else _WORDS[limit.of]
-    return f"{limit.name} is {plural(int(limit.most), word)}"
+    return f"{limit.name} is {plural(int(limit.most), f'{word} minute' if in_minutes else word)}"
 
 
 def _count(of: str, amount: float) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
+from dally.hostlist import fold
 from dally.jobs.job import Job
 from slurm_plugin.client.slurm import SlurmJob, SlurmNode
 from slurm_plugin.constraint import satisfies
@@ -70,14 +71,26 @@ class NodeRoom:
     Attributes:
         nodes: The nodes by name.
         with_gpus: Names of those with GPUs.
+        down: Of these, the ones on which Slurm starts nothing.
     """
 
     def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.with_gpus = frozenset(name for name, node in self.nodes.items() if node.gpus)
+        self.down = frozenset(name for name in self.with_gpus if not self.nodes[name].available)
         self._counts_memory = any(node.memory_used_mb for node in self.nodes.values())
         self._ours: dict[str, NodeResources] = {}
         self._known: dict[object, frozenset[str]] = {}
+
+    def why_down(self, names: Iterable[str]) -> str:
+        """In words, that these nodes are missing, and in which states they are."""
+        by_state: dict[str, list[str]] = {}
+        for name in sorted(names):
+            by_state.setdefault(self.nodes[name].state_name, []).append(name)
+        said = (
+            f"{fold(each)} {'is' if len(each) == 1 else 'are'} {state}" for state, each in by_state.items()
+        )
+        return f"too few of the nodes that it may use are up: {', '.join(said)}"
 
     def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> NodeResources:
         """What a job takes of a node; all CPUs if it shares nodes with nobody.

@@ -85,7 +85,7 @@ def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> f
     Of several such it is the one with most free GPUs, or the one that the gang had. None if it fits on none
     of them, whatever is free.
     """
-    fitting = [each for each in sets if _fits(gang._replace(machines=each), state)]
+    fitting = [each for each in sets if fits(gang._replace(machines=each), state)]
     if len(fitting) < 2:
         return fitting[0] if fitting else None
     for names in fitting:
@@ -106,7 +106,8 @@ def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> f
     return max(fitting, key=merit)
 
 
-def _fits(gang: Gang, state: ClusterState) -> bool:
+def fits(gang: Gang, state: ClusterState) -> bool:
+    """Whether the cluster could hold a gang if nobody else were there."""
     try:
         state.best_level(gang)
     except CapacityError:

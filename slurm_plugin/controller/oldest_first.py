@@ -33,6 +33,7 @@ from slurm_plugin.controller.node_room import NodeRoom
 from slurm_plugin.controller.unavailable_gpus import (
     WITHOUT_LIMIT_S,
     claim_name,
+    is_anothers,
     is_claim,
     reserved_before,
     reserved_for,
@@ -161,7 +162,7 @@ class OldestFirst:
         if claim and not isinstance(self._managed_jobs[claim.job.job_id].phase, PendingPhase):
             claim = None
         for each in self._reservations:
-            if not is_claim(each) or each.end_s <= now or self._is_anothers(each):
+            if not is_claim(each) or each.end_s <= now or is_anothers(each, self._managed_jobs, self._jobs):
                 continue
             if claim and not stands and _is_of(each, claim, now):
                 stands = True
@@ -174,11 +175,6 @@ class OldestFirst:
             name, nodes = claim_name(claim.job.job_id, now), tuple(sorted(claim.earliest.nodes))
             orders.insert(0, Reserve(name, nodes, claim.job.user, minutes, ahead_s))
         return orders
-
-    def _is_anothers(self, reservation: Reservation) -> bool:
-        """Whether a claim is of a controller of other partitions: its job waits, and is not ours."""
-        job = self._jobs.get(reserved_for(reservation))
-        return job is not None and job.state is State.PENDING and job.job_id not in self._managed_jobs
 
     # Who is oldest.
 

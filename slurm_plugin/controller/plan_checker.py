@@ -37,7 +37,7 @@ class PlanChecker:
             declined = self._in_vain(plan)
             full: dict[str, dict[str, NodeResources]] = {}
             if not declined:
-                plan, declined, full = self._placed(plan)
+                plan, declined, full = self._placed(self._without_growth_onto_reserved(plan, now))
             if not declined and not full:
                 return plan
             for job_id, why in declined.items():
@@ -116,6 +116,24 @@ class PlanChecker:
         later_half = list(short)[len(short) // 2 :]  # the others may get more GPUs without them
         declined |= {job_id: short[job_id] for job_id in later_half}
         return replace(plan, decisions=tuple(decisions)), declined, full
+
+    def _without_growth_onto_reserved(self, plan: Plan, now: float) -> Plan:
+        """The plan without moves of running jobs onto nodes that are reserved for jobs that wait.
+
+        Those are free to the policy, and what waits knows that it may not use them.
+        """
+        conditions, named = self._reconciler.conditions, self._state.topology.named
+
+        def stays(each: Decision) -> bool:
+            managed = self._managed_jobs.get(each.job_id)
+            if managed is None or not isinstance(each, Migrate) or not isinstance(managed.phase, ON_GPUS):
+                return False
+            new = named(each.allocation).keys() - managed.gpus.keys()
+            reserved = conditions.reserved_from(self._reconciler.seen(each.job_id), now, now + 1)
+            return not reserved.isdisjoint(new)
+
+        kept = tuple(each for each in plan.decisions if not stays(each))
+        return plan if len(kept) == len(plan.decisions) else replace(plan, decisions=kept)
 
     def _refused_by_blocks(self, start: Start) -> str:
         """Why Slurm would not start a job so far apart under topology/block; empty if it does."""

@@ -57,6 +57,7 @@ from slurm_plugin.controller.unavailable_gpus import (
     RESERVATION_PREFIX,
     closed_nodes,
     idle_reservations,
+    own_reservation,
     withhold_unavailable,
 )
 from slurm_plugin.request import Request
@@ -110,12 +111,16 @@ class Reconciler:
         self._segments = SegmentWatch(self.managed_jobs, log)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
-        self._reserved: set[str] = set()
         self._last_s = -inf
 
     def seen(self, job_id: str) -> SlurmJob:
         """A job as Slurm last showed it."""
         return self._seen[job_id]
+
+    @property
+    def all_seen(self) -> Mapping[str, SlurmJob]:
+        """All jobs as Slurm last showed them, by number."""
+        return self._seen
 
     def know_partitions(self, partitions: Iterable[Partition]) -> None:
         """Take in the partitions as they are now."""
@@ -145,7 +150,7 @@ class Reconciler:
         """
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
         reservations = [*reservations]
-        self._reserved = {each.name for each in reservations}
+        self._reader.reservations = {each.name: each for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
         self._reader.nodes = nodes
@@ -180,15 +185,22 @@ class Reconciler:
         self._retry_refused(now)
         self._admit(now)
 
-        closed = closed_nodes(nodes, reservations, now)
+        closed = closed_nodes(nodes, reservations, self._wanted_reservations(), now)
         for managed in known.values():
             if now < managed.left_s:  # a run may go on there that Slurm no longer knows of
                 closed.update(managed.left_nodes)
         kept = self.pending_starts.reserved_gpus(now)
         withhold_unavailable(self.scheduler, known, kept, jobs, nodes, closed)
         self.corrections += self.companions.corrections(known)
-        self.corrections += map(Unreserve, idle_reservations(reservations, known, self.pending_starts, now))
+        idle = idle_reservations(reservations, known, self.pending_starts, self._seen, now)
+        self.corrections += map(Unreserve, idle)
         self._last_s = now
+
+    def _wanted_reservations(self) -> set[str]:
+        """The reservations on whose nodes jobs of ours may start now."""
+        may_start = (PendingPhase, StartingPhase)
+        ours = (each for each in self.managed_jobs.values() if isinstance(each.phase, may_start))
+        return {own_reservation(self._seen[each.job_id]) for each in ours} - {""}
 
     def _waits_for_ours(self, job: SlurmJob) -> bool:
         """Whether a pending job of Slurm's waits for a reservation of ours that is gone, and so for ever.
@@ -196,7 +208,7 @@ class Reconciler:
         It was no longer ours to place while it ran, and came back to the queue.
         """
         ours = job.hold is Hold.NONE and job.reservation.startswith(RESERVATION_PREFIX)
-        return ours and job.reservation not in self._reserved
+        return ours and job.reservation not in self._reader.reservations
 
     def _in_order(self) -> list[str]:
         """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""
@@ -243,13 +255,14 @@ class Reconciler:
             return
         elif job.hold is not Hold.NONE:  # a job that waits for us is held, and tied to no nodes of before
             self.transitions.owe(managed, Owed.NOTHING)
-            if job.hold is Hold.USER and managed.placed_once and (job.required_nodes or job.reservation):
-                self.corrections.append(Rehold(managed.job_id))
+            tied = job.required_nodes or (job.reservation and not own_reservation(job))
+            if job.hold is Hold.USER and managed.placed_once and tied:
+                self.corrections.append(_rehold(job))
         else:
             if managed.held_by_person:
                 self.transitions.end_hold(managed)
             if managed.owed is Owed.REHOLD or self._requeues.explains_release(managed.job_id, now):
-                self.corrections.append(Rehold(managed.job_id))
+                self.corrections.append(_rehold(job))
             else:
                 self._release(managed, now, "somebody released it; Slurm schedules it")
 
@@ -434,7 +447,7 @@ class Reconciler:
     def _admit(self, now: float) -> None:
         """Put the jobs that may start now into the policy's queue, and take the others out."""
         slots = array_slots(self._seen.values(), self.managed_jobs)
-        use = self.conditions.limit_use()
+        use = self.conditions.limit_use(now)
         waiting = [managed for managed in self.managed_jobs.values() if isinstance(managed.phase, _WAITS)]
         for managed in sorted(waiting, key=_arrival):
             job, until_s = self._seen[managed.job_id], inf
@@ -516,6 +529,10 @@ class Reconciler:
 def _has_restarted(phase: RunningPhase | StoppingPhase, job: SlurmJob) -> bool:
     """Whether Slurm shows another run than the one that is known."""
     return job.start_s is not None and abs(job.start_s - phase.interval.slurm_start_s) > 1.0
+
+
+def _rehold(job: SlurmJob) -> Rehold:
+    return Rehold(job.job_id, keep_reservation=bool(own_reservation(job)))
 
 
 def _arrival(managed: ManagedJob) -> tuple[float, tuple[int, ...]]:

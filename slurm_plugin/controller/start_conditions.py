@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from time import localtime, strftime
 
 from dally.cluster.topology import Topology
-from dally.jobs.job import Job
+from dally.jobs.job import Gang, Job
 from dally.state import ClusterState
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
@@ -22,15 +23,15 @@ from slurm_plugin.controller.job_requests import asked_size, own_limit_s
 from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
-from slurm_plugin.controller.node_sets import chosen, node_sets, on_switches, switches_until_s
+from slurm_plugin.controller.node_sets import chosen, fits, node_sets, on_switches, switches_until_s
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
-from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, reserved_before
+from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, own_reservation, reserved_before
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
 _RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
-_NOWHERE = "too few nodes of its partition have the features, CPUs and memory that it asks for"
+_NOWHERE = "too few nodes of its {} have the features, CPUs and memory that it asks for"
 
 
 class StartConditions:
@@ -61,6 +62,8 @@ class StartConditions:
         self.oldest_first = OldestFirst(managed_jobs, _blocks(state.topology))
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
+        self._named: Mapping[str, Reservation] = {}
+        self._up: dict[tuple[Gang, frozenset[str]], bool] = {}
 
     def observe(
         self,
@@ -71,6 +74,7 @@ class StartConditions:
     ) -> None:
         """Take in a look at Slurm, with our jobs as they are by now."""
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
+        self._named, self._up = {each.name: each for each in reservations}, {}
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
                 self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
@@ -97,8 +101,12 @@ class StartConditions:
         asked, room = managed.job, self.room
         if not room.nodes:
             return asked, ""
+        own = own_reservation(self._jobs[managed.job_id])
+        if own and (closed := self._closed(own, now)):
+            return asked, closed
         end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
-        reserved, full = reserved_before(end_s, self.reservations), self._full.get(managed.job_id)
+        reserved = self.reserved_from(self._jobs[managed.job_id], now, end_s)
+        full = self._full.get(managed.job_id)
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = beside_others.difference(reserved) if reserved else beside_others
         roomy = unreserved.difference(full) if full else unreserved
@@ -106,7 +114,13 @@ class StartConditions:
         unkept = roomy.difference(kept) if kept else roomy
         refused = managed.refusals.nodes
         untried = unkept.difference(refused) if refused else unkept
-        if (machines := self._chosen(managed, untried, now)) is not None:
+        machines = self._chosen(managed, untried, now)
+        if machines is not None and not self._fits_up(asked.gang, machines):
+            down = machines & room.down
+            machines = self._chosen(managed, untried - room.down, now)
+            if machines is None:
+                return asked, room.why_down(down)
+        if machines is not None:
             machines = None if machines == room.with_gpus else machines
             return asked if machines == asked.machines else replace(asked, machines=machines), ""
         tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
@@ -120,7 +134,33 @@ class StartConditions:
             (ever, _CROWDED),
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
-        return asked, next(fits, f"{_NOWHERE}, in segments of {asked.segment}" if asked.segment else _NOWHERE)
+        nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
+        return asked, next(fits, f"{nowhere}, in segments of {asked.segment}" if asked.segment else nowhere)
+
+    def reserved_from(self, job: SlurmJob, now: float, end_s: float) -> set[str]:
+        """Nodes that are reserved for others than a job at any time until `end_s`."""
+        own = own_reservation(job)
+        others = (each for each in self.reservations if each.name != own and each.end_s > now)
+        return reserved_before(end_s, others)
+
+    def _closed(self, name: str, now: float) -> str:
+        """Why a job of a reservation may not start now at all; empty if it may."""
+        found = self._named.get(name)
+        if found is None:
+            return f"there is no reservation {name} now"
+        if now < found.start_s:
+            return f"its reservation {name} begins on {strftime('%b %d at %H:%M', localtime(found.start_s))}"
+        return "" if now < found.end_s else f"its reservation {name} is over"
+
+    def _fits_up(self, gang: Gang, machines: frozenset[str]) -> bool:
+        """Whether a gang could have its nodes among those of some that are up, if all jobs left."""
+        down = self.room.down
+        if down.isdisjoint(machines):
+            return True
+        key = gang._replace(machines=None), machines
+        if key not in self._up:
+            self._up[key] = fits(gang._replace(machines=machines - down), self._state)
+        return self._up[key]
 
     def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
         """Keep nodes from a waiting job as long as they have not what it needs there.
@@ -147,7 +187,9 @@ class StartConditions:
             each_in_one = in_one_partition(job)
             open_to_it = [one.partition for one in each_in_one if not self._partition_refusal(managed, one)]
             job = replace(job, partition=",".join(open_to_it) or job.partition)
-        return self.room.machines(job, asked_size(managed, job), managed.job, room)
+        found = self.room.machines(job, asked_size(managed, job), managed.job, room)
+        own = self._named.get(own_reservation(job))
+        return found.intersection(own.nodes) if own else found
 
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
@@ -185,9 +227,9 @@ class StartConditions:
         use = LimitUse(self.limits, {}, self.partitions)
         return min(*of_partitions, *map(use.longest_s, in_one_partition(job)), inf)
 
-    def limit_use(self) -> LimitUse:
+    def limit_use(self, now: float) -> LimitUse:
         """What running and starting jobs take of limits and licences, and what Slurm's own are about to."""
-        use = LimitUse(self.limits, self.licenses, self.partitions)
+        use = LimitUse(self.limits, self.licenses, self.partitions, now)
         for job in self._jobs.values():
             managed = self._managed_jobs.get(job.job_id)
             if managed is not None and isinstance(managed.phase, StartingPhase):

@@ -53,6 +53,7 @@ class JobTransitions:
         self.changed: set[str] = set()
         self.gone: set[str] = set()
         self._log, self._state = log, scheduler.state
+        self._orders: dict[str, int] = {}
         self._machines = scheduler.state.topology.machine_index
 
     # Jobs come and go.
@@ -76,7 +77,7 @@ class JobTransitions:
             return "the cluster has changed and cannot hold it"
         if isinstance(phase, ON_GPUS) and not self._state.free.holds(allocation):
             return "the cluster has changed; it runs on as it is"
-        self.scheduler.submit(managed.job, now, managed.history)
+        self._submit(managed, now)
         if isinstance(phase, ON_GPUS):
             run = phase.interval
             self.scheduler.resume(managed.job_id, allocation, run.since_s, run.ready_s, now, run.speed)
@@ -90,6 +91,7 @@ class JobTransitions:
         elif isinstance(managed.phase, WITH_POLICY):
             self.scheduler.withdraw(managed.job_id, now)
         del self.managed_jobs[managed.job_id]
+        self._orders.pop(managed.job_id, None)
         self.changed.discard(managed.job_id)
         self.gone.add(managed.job_id)
         self._log(now, "end", job=managed.job_id, status=how)
@@ -100,19 +102,24 @@ class JobTransitions:
         """Put a job into the policy's queue: nothing but a placement is missing."""
         if managed.phase.until_s == inf and managed.reason != NEW:  # what it waited for was not a placement
             managed.history = replace(managed.history, origin_s=now)
-        self.scheduler.submit(managed.job, now, managed.history)
+        self._submit(managed, now)
         self._enter(managed, JobEvent.QUEUE, PendingPhase(now, "in the queue"))
 
     def meet_running(self, managed: ManagedJob, now: float) -> None:
         """Slurm runs a job that the policy does not know; it is told of it, before `start`."""
-        self.scheduler.submit(managed.job, now, managed.history)
+        self._submit(managed, now)
         self._enter(managed, JobEvent.MEET_RUNNING, PendingPhase(now, managed.reason))
 
     def set_ineligible(
         self, managed: ManagedJob, now: float, why: str, until_s: float = inf, held: bool = False
     ) -> None:
-        """Take a job out of the policy's queue until something changes."""
+        """Take a job out of the policy's queue until something changes.
+
+        It keeps its place there, but for one that a person holds, as with Slurm: that comes last again.
+        """
         self._withdraw(managed, now)
+        if held:
+            self._orders.pop(managed.job_id, None)
         record = IneligiblePhase(now, why, held, until_s=until_s)
         self._enter(managed, JobEvent.SET_INELIGIBLE, record)
 
@@ -306,8 +313,9 @@ class JobTransitions:
         if asked != managed.job:
             if isinstance(managed.phase, WITH_POLICY):
                 managed.history = job_history(self.scheduler.withdraw(managed.job_id, now))
-                self.scheduler.submit(asked, now, managed.history)
             managed.job = asked
+            if isinstance(managed.phase, WITH_POLICY):
+                self._submit(managed, now)
             self.changed.add(managed.job_id)
 
     def owe(self, managed: ManagedJob, owed: Owed) -> None:
@@ -352,6 +360,12 @@ class JobTransitions:
         assert record.name is after, f"{event} leads to {after}, not to {record.name}"
         managed.phase = record
         self.changed.add(managed.job_id)
+
+    def _submit(self, managed: ManagedJob, now: float) -> None:
+        """Tell the policy of a waiting job, in the place that it had, if it had one."""
+        order = self._orders.get(managed.job_id)
+        state = self.scheduler.submit(managed.job, now, managed.history, order)
+        self._orders[managed.job_id] = state.order
 
     def _withdraw(self, managed: ManagedJob, now: float) -> None:
         """Take a job out of the policy's queue, if it is there."""

@@ -3,9 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from math import inf
 
 from dally.scheduling.scheduler import Scheduler
-from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode
+from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode, State
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, StartingPhase
 
 RESERVATION_PREFIX = "dally_"
@@ -87,14 +88,24 @@ def reserved_for(reservation: Reservation) -> str:
     return found[1] if found else ""
 
 
+def is_anothers(
+    reservation: Reservation, managed_jobs: Mapping[str, ManagedJob], jobs: Mapping[str, SlurmJob]
+) -> bool:
+    """Whether a reservation was made by a controller of other partitions, for a job that has not ended."""
+    job = jobs.get(reserved_for(reservation))
+    return job is not None and job.state is not State.ENDED and job.job_id not in managed_jobs
+
+
 def idle_reservations(
     reservations: Iterable[Reservation],
     managed_jobs: Mapping[str, ManagedJob],
     pending_starts: Container[str],
+    jobs: Mapping[str, SlurmJob],
     now: float,
 ) -> list[str]:
     """Names of our reservations whose job is no longer about to start: they keep others out for nothing.
 
+    Those of a job that has not ended and is not ours are another controller's, of other partitions.
     Those of claims are looked after elsewhere (`oldest_first`).
     One of this very second is left for the next look: Slurm ends no reservation at its own start.
     """
@@ -102,21 +113,31 @@ def idle_reservations(
         each
         for each in reservations
         if reserved_for(each) and not is_claim(each) and each.start_s + 1 <= now < each.end_s
+        if not is_anothers(each, managed_jobs, jobs)
     ]
     starting = {each.job_id for each in managed_jobs.values() if isinstance(each.phase, StartingPhase)}
     used = starting | {reserved_for(each) for each in up if reserved_for(each) in pending_starts}
     return [each.name for each in up if reserved_for(each) not in used]
 
 
-def closed_nodes(nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], now: float) -> set[str]:
-    """Nodes on which Slurm would start nothing, and those in reservations of others that are under way."""
-    reserved = {
-        node
-        for reservation in reservations
-        if reservation.start_s <= now < reservation.end_s
-        and not reservation.name.startswith(RESERVATION_PREFIX)
-        for node in reservation.nodes
-    }
+def own_reservation(job: SlurmJob) -> str:
+    """The reservation that a job's user asked for; empty if it has none, or one of ours."""
+    return "" if job.reservation.startswith(RESERVATION_PREFIX) else job.reservation
+
+
+def closed_nodes(
+    nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], wanted: Container[str], now: float
+) -> set[str]:
+    """Nodes on which Slurm would start nothing, and those in reservations of others that are under way.
+
+    Args:
+        nodes: All nodes of Slurm.
+        reservations: All reservations.
+        wanted: Names of those for which waiting jobs of ours ask: policies choose their nodes, too.
+        now: The time, seconds.
+    """
+    under_way = [each for each in reservations if each.start_s <= now < each.end_s]
+    reserved = reserved_before(inf, [each for each in under_way if each.name not in wanted])
     return reserved | {node.name for node in nodes if not node.available}
 
 

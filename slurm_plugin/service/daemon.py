@@ -115,6 +115,10 @@ class WatchedSlurm:
         """What the priorities of jobs are made of."""
         return self.slurm.priority_factors()
 
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        """The fair shares of associations."""
+        return self.slurm.fair_shares()
+
     def licenses(self) -> Mapping[str, int]:
         """Free licences by name."""
         return self.slurm.licenses()

@@ -160,6 +160,8 @@ def _reason(managed: ManagedJob, controller: Controller) -> str:
     """What was decided, and which nodes are kept for the job, or from it, which is no policy's doing."""
     if not isinstance(managed.phase, PendingPhase):
         return managed.reason
+    if controller.drains:
+        return "the controller drains: it starts no jobs"
     oldest_first = controller.reconciler.conditions.oldest_first
     kept = oldest_first.explanation(managed, controller.stats.now_s)
     return f"{managed.reason}; {kept}" if kept else managed.reason

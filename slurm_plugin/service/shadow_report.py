@@ -13,13 +13,17 @@ SAME_S = 60.0
 
 @dataclass(slots=True)
 class ShadowJob:
-    """One job: when it was seen, when Dally would first have started it, when Slurm did; since 1970."""
+    """One job: when it was seen, when Dally would first have started it, when Slurm did; since 1970.
+
+    `left` says that it has left the queue, started or not.
+    """
 
     user: str
     account: str
     submitted_s: float
     would_start_s: float | None = None
     started_s: float | None = None
+    left: bool = False
 
 
 @dataclass(slots=True)
@@ -28,7 +32,8 @@ class ShadowRow:
 
     Attributes:
         jobs: Jobs seen.
-        earlier: Jobs that Dally would have started earlier than Slurm did, or that Slurm has not started.
+        earlier: Jobs that Dally would have started earlier than Slurm did, or that still wait. One that was
+            cancelled before Slurm started it is neither earlier nor later.
         later: Jobs that Slurm started before Dally would have.
         same: Jobs started within a minute of that.
         preemptions: Times that Dally would have stopped a running job to start others.
@@ -90,6 +95,8 @@ def shadow_rows(events: Iterable[Event], now_s: float) -> Rows:
                 job.would_start_s = t
             elif kind == "start" and job.started_s is None:
                 job.started_s = t
+            elif kind == "end":
+                job.left = True
             elif kind in ("would_preempt", "would_migrate"):
                 row = rows.setdefault((job.user, job.account), ShadowRow())
                 row.preemptions += kind == "would_preempt"
@@ -107,7 +114,7 @@ def _count(job: ShadowJob, row: ShadowRow, now_s: float) -> None:
     if would_s is None:
         row.later += started_s is not None
     elif started_s is None:
-        row.earlier += now_s - would_s > SAME_S
+        row.earlier += not job.left and now_s - would_s > SAME_S
     elif started_s - would_s > SAME_S:
         row.earlier += 1
         row.gained_s.append(started_s - would_s)

@@ -12,7 +12,7 @@ local MARK = "dally:"
 local HELD, NOT_HELD = MARK .. "held=1", MARK .. "held=0"
 local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
-local NODE_FIELDS = { "prefer", "batch_features", "reservation" }
+local NODE_FIELDS = { "prefer", "batch_features" }
 local SWITCH_WAIT_S = 300
 local FENCE = "dally_" -- what the names of the controller's reservations begin with
 

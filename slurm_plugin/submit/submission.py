@@ -21,7 +21,7 @@ _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
 _FIXES = (
-    "nodefile prefer batch reservation contiguous spread-job consolidate-segments spread-segments "
+    "nodefile prefer batch contiguous spread-job consolidate-segments spread-segments "
     "clusters cluster-constraint"
 )
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")

@@ -168,6 +168,10 @@ class FakeSlurm:
             raise SlurmUnavailableError("sshare: error: Problem talking to the database")
         return self.factors
 
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        """The shares among what is told of priorities."""
+        return self.priority_factors().fair_share
+
     def limits(self) -> AccountingLimits:
         """What is told of limits; `most_gpus` is enforced, told or not."""
         self._answer()
@@ -242,7 +246,7 @@ class FakeSlurm:
         for name in names:
             job = FakeJob(name, spec, self.now_s, array_id=number if spec.array else "")
             job.reset_size()
-            job.begin_s = spec.begin_s
+            job.begin_s, job.reservation = spec.begin_s, spec.reservation
             self._jobs[name] = job
             self._hold(job, Hold.USER) if spec.held else self._make_eligible(job)
         self._schedule()
@@ -321,6 +325,9 @@ class FakeSlurm:
         over = self._reservations.end(self.now_s)
         for job in self._jobs.values():
             if job.reservation in over and job.state is State.PENDING:
+                if job.reservation == job.spec.reservation:
+                    self._hold(job, Hold.ADMIN)
+                    job.state_name, job.reason = "RESV_DEL_HOLD", "ReservationDeleted"
                 job.reservation = ""
 
     # Orders.
@@ -356,12 +363,12 @@ class FakeSlurm:
                 self._make_eligible(job)
             case ReleaseToSlurm(_, min_nodes):
                 job.resize(min_nodes, order)
-                self._pin(job, order.nodes, min_nodes, "")
+                self._pin(job, order.nodes, min_nodes, job.reservation if order.keep_reservation else "")
                 self._make_eligible(job)
-            case Rehold():
+            case Rehold(_, keep_reservation):
                 self._check_pending(job)
                 self._hold(job, Hold.USER)
-                self._pin(job, (), job.min_nodes, "")
+                self._pin(job, (), job.min_nodes, job.reservation if keep_reservation else "")
             case Requeue(_, ended):
                 self._requeue(job, ended)
             case Cancel():
@@ -491,6 +498,8 @@ class FakeSlurm:
             return False
         constraint = spec.constraint.partition("*")[0]  # how many nodes must have it does not count here
         if constraint and not satisfies(constraint, frozenset(asked.features)):
+            return False
+        if not self._reservations.opens(job.spec.reservation, node, self.now_s):
             return False
         limit_s = UNLIMITED_S if job.limit_s is None else job.limit_s
         here = self._reservations.on(node, self.now_s + max(1.0, limit_s))

@@ -59,6 +59,7 @@ class SubmitSpec:
         constraint: Its `--constraint`; empty for none.
         excluded: Nodes that it must not use.
         segment: Nodes of each of its segments; 0 if it has none.
+        reservation: Its reservation; empty for none.
         licenses: The one licence that it needs, by name; empty for none.
         tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
         tasks_per_node: Tasks on each node, if they are not counted altogether.
@@ -93,6 +94,7 @@ class SubmitSpec:
     constraint: str = ""
     excluded: tuple[str, ...] = ()
     segment: int = 0
+    reservation: str = ""
     licenses: str = ""
     tasks: int = 0
     tasks_per_node: int = 1

@@ -55,6 +55,11 @@ class FakeReservations:
             if node in each.nodes and each.start_s < until_s
         ]
 
+    def opens(self, name: str, node: str, now: float) -> bool:
+        """Whether jobs that asked for a reservation may use a node now; all may that asked for none."""
+        each = self._all[name][0] if name in self._all else None
+        return not name or (each is not None and each.start_s <= now < each.end_s and node in each.nodes)
+
     def run(self, order: ReservationOrder, now: float) -> None:
         """Carry out an order about reservations.
 

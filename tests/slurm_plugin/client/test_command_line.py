@@ -48,6 +48,16 @@ def said_to_scontrol(folder: Path, orders: Sequence[Order]) -> list[str]:
     return (folder / "said").read_text().splitlines()
 
 
+def test_the_reservation_that_a_job_asked_for_stays(tmp_path: Path) -> None:
+    orders: list[Order] = [Rehold("7", keep_reservation=True), ReleaseToSlurm("8", 1, keep_reservation=True)]
+    assert said_to_scontrol(tmp_path, orders) == [
+        "uhold 7",
+        "update JobId=7 StartTime=now NodeList=",
+        "update JobId=8 StartTime=now+4 NodeList= NumNodes=1",
+        "release 8",
+    ]
+
+
 def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -> None:
     orders: list[Order] = [
         Reserve("dally-1", ("n1", "n2"), "alice"),

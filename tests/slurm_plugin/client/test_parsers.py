@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_plugin.client.job_json import count_gpus, read_jobs, read_tasks, read_tres
+from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.scontrol import unavailable
 from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, SlurmUnavailableError, State
@@ -384,6 +385,31 @@ def test_odd_text_never_makes_reading_nodes_or_reservations_fail(text: str) -> N
 def test_the_longest_time_limit_of_a_partition(text: str, longest_s: float) -> None:
     said = f"PartitionName=gpu AllowGroups=ALL MaxNodes=UNLIMITED MaxTime={text} MinNodes=0\n"
     assert read_partitions(said) == (Partition("gpu", longest_s),)
+
+
+def test_what_a_reservation_says_of_its_jobs_is_read() -> None:
+    said = (
+        "ReservationName={} StartTime=100 EndTime=200 Nodes=n1 Flags={} TRES=cpu={} Users=root Licenses={}\n"
+    )
+    rows = [
+        ("course", "IGNORE_JOBS,SPEC_NODES", "16", "(null)"),
+        ("part", "", "2", "(null)"),
+        ("flex", "FLEX,SPEC_NODES", "16", "(null)"),
+        ("never", "SPEC_NODES,TIME_FLOAT", "16", "(null)"),
+        ("licensed", "SPEC_NODES", "16", "matlab:2"),
+    ]
+    found = read_reservations("".join(said.format(*each) for each in rows))
+    assert [(each.name, each.cpus, each.bounds_jobs) for each in found] == [
+        ("course", 16, True),
+        ("part", 2, True),
+        ("flex", 16, False),
+        ("never", 16, False),
+        ("licensed", 16, False),
+    ]
+
+
+def test_a_job_whose_reservation_is_over_is_held_by_slurm() -> None:
+    assert shown_reason("Reservation mine was deleted") == ("ReservationDeleted", True)
 
 
 def test_a_reservation_for_maintenance_is_known_by_its_flag() -> None:

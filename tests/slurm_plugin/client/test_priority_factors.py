@@ -51,6 +51,7 @@ def test_weights_are_read_as_slurm_shows_its_settings() -> None:
         weight_qos=2000,
         max_age_s=7.5 * 86_400,
         favors_small=False,
+        period_s=60,
     )
 
 

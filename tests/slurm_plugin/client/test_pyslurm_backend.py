@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,6 +96,10 @@ class Cluster:
     def priority_factors(self) -> PriorityFactors:
         self._answer()
         return PriorityFactors()
+
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        self._answer()
+        return {}
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         self._answer()

@@ -2,21 +2,21 @@
 
 import pytest
 
-from slurm_plugin.client.resource_limits import enforced_for, read_limits
+from slurm_plugin.client.resource_limits import enforced_for, is_safe, read_limits, with_spent
 from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 
-QOS = """normal|||||||||
-short||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00
-wide|DenyOnLimit,OverPartQOS||8|||gres/gpu=32|5||1-00:00:00
-typed||gres/gpu:a100=4,mem=100G||||||cpu=8,node=2|
+QOS = """normal|||||||||||||||
+short||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00||||||
+wide|DenyOnLimit,OverPartQOS||8|||gres/gpu=32|5||1-00:00:00||||||
+typed||gres/gpu:a100=4,mem=100G||||||cpu=8,node=2|||||||
 """
-ASSOCIATIONS = """root||||||10||
-lab|||root|gres/gpu=64||||
-vision|||lab|||20||02:00:00
-vision|alice||||4|20|gres/gpu=8|02:00:00
-vision|bob|gpu||||1||
-vision|bob|||||9||
+ASSOCIATIONS = """root||||||10|||||||
+lab|||root|gres/gpu=64|||||||||
+vision|||lab|||20||02:00:00|||||
+vision|alice||||4|20|gres/gpu=8|02:00:00|||||
+vision|bob|gpu||||1|||||||
+vision|bob|||||9|||||||
 """
 PARTITIONS = {"gpu": Partition("gpu"), "other": Partition("other")}
 
@@ -104,3 +104,30 @@ def test_rows_that_make_no_sense_are_passed_over() -> None:
 def test_limits_count_where_slurm_enforces_them(enforce: str, cluster: str) -> None:
     config = f"AccountingStorageEnforce = {enforce}\nClusterName             = lab\n"
     assert enforced_for(config) == cluster
+
+
+SPENT_QOS = "pot||||||||||||||gres/gpu=4|01:00:00\n"
+SPENT_ASSOCIATIONS = "lab|||root|||||||||gres/gpu=100|\nlab|ann|||||||||||gres/gpu=9|\n"
+ASSOC_MGR = """Current Association Manager state
+Association Records
+ClusterName=c Account=lab UserName= Partition= UsageRaw/Norm=9.00/1.00 GrpWall=N(0.50) GrpTRES=cpu=N(3) \
+GrpTRESMins=cpu=N(7),gres/gpu=100(40) GrpTRESRunMins=gres/gpu=N(2)
+ClusterName=c Account=lab UserName=ann(1000) Partition= GrpWall=N(0.00) GrpTRESMins=cpu=N(7),gres/gpu=9(8)
+QOS Records
+QOS=pot(2) UsageRaw=60.99 GrpWall=60(1.17) GrpTRESMins=cpu=N(1),gres/gpu=4(4) Account Limits= lab={A=N(0)}
+"""
+
+
+def test_what_is_spent_is_read_from_slurmctld() -> None:
+    read = with_spent(read_limits(SPENT_QOS, SPENT_ASSOCIATIONS), ASSOC_MGR)
+    assert {each.name: (each.most, each.spent) for each in read.limits} == {
+        "GrpTRESMins of QOS pot": (4, 4),
+        "GrpWall of QOS pot": (60, 1.17),
+        "GrpTRESMins of account lab": (100, 40),
+        "GrpTRESMins of user ann in account lab": (9, 8),
+    }
+
+
+def test_safe_limits_are_known() -> None:
+    assert is_safe("AccountingStorageEnforce = associations,limits,safe\n")
+    assert not is_safe("AccountingStorageEnforce = associations,limits\nStateSaveLocation = /safe\n")

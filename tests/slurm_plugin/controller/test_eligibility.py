@@ -20,7 +20,8 @@ def ended(job_id: str, how: str, exit_code: int = 0, array_id: str = "") -> Slur
 def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobHeldUser") -> str:
     """Why a held job with a dependency may not start."""
     managed = ManagedJob(Job("9", 5.0, 8, 100.0), Request(), IneligiblePhase(7.0, why))
-    job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, Hold.USER, dependency=dependency)
+    hold = Hold.ADMIN if reason == "JobHeldAdmin" else Hold.USER
+    job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, hold, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
     return ineligible_reason(managed, job, managed.request, Counter(), 10.0, jobs)
 
@@ -46,10 +47,26 @@ def test_a_dependency_that_can_never_be_satisfied_is_told_as_slurm_calls_it(
 
 @pytest.mark.parametrize(
     ("dependency", "reason"),
-    [("afterok:1(failed)", "JobHeldUser"), ("afterok:1", "DependencyNeverSatisfied")],
+    [
+        ("afterok:1(failed)", "JobHeldUser"),
+        ("afterok:1(failed)", "JobHeldAdmin"),
+        ("afterok:1", "DependencyNeverSatisfied"),
+    ],
 )
 def test_what_slurm_itself_says_of_a_dependency_counts(dependency: str, reason: str) -> None:
     assert said(dependency, reason=reason).startswith("DependencyNeverSatisfied: ")
+
+
+def test_of_dependencies_any_of_which_is_enough_one_may_fail() -> None:
+    assert said("afterok:1(failed)?afterany:2(unfulfilled)", ended("2", "FAILED", 1)) == ""
+
+
+def test_a_hold_that_slurm_left_behind_is_told_from_an_administrators() -> None:
+    assert said("afterok:2(unfulfilled)", reason="JobHeldAdmin") == "held by an administrator"
+    never = said("afterok:1(failed)", reason="JobHeldAdmin")
+    left = said("afterok:2(unfulfilled)", reason="JobHeldAdmin", why=never)
+    assert left == "Slurm holds it since its dependency could not come; an administrator can release it"
+    assert said("", reason="JobHeldAdmin", why=left) == left
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,32 @@ def test_a_new_controller_knows_the_priority_of_what_runs(tmp_path: Path) -> Non
     assert found.controller.scheduler.state.jobs[runs].priority == 1000
 
 
+def test_fair_shares_are_read_anew_soon_after_jobs_came_or_ended(tmp_path: Path) -> None:
+    shares = {("idle", "bob"): 0.5, ("busy", "bob"): 0.5}
+    found = site(tmp_path, factors=PriorityFactors(weight_fair_share=1000, period_s=100, fair_share=shares))
+    asked: dict[str, Any] = {"gpus_per_node": 4, "nodes": 2, "run_time_s": 60.0, "user": "bob"}
+    first = found.submit(account="busy", time_limit_s=90.0, **asked)
+    found.live(5)
+    busy = found.submit(account="busy", time_limit_s=60.0, **asked)
+    idle = found.submit(account="idle", time_limit_s=300.0, **asked)
+    found.slurm.factors = PriorityFactors(
+        weight_fair_share=1000, period_s=100, fair_share=shares | {("busy", "bob"): 0.1}
+    )
+    found.live(30)
+    jobs = found.controller.scheduler.state.jobs
+    assert (jobs[first].priority, jobs[busy].priority, jobs[idle].priority) == (500, 100, 500)
+    found.live(70)
+    assert (found.states()[idle], found.states()[busy]) == ("RUNNING", "PENDING")
+
+
+def test_the_age_of_a_job_that_waits_goes_on_counting(tmp_path: Path) -> None:
+    found = site(tmp_path, factors=PriorityFactors(weight_age=1000, max_age_s=10_000))
+    found.submit(gpus_per_node=4, nodes=2, run_time_s=5000.0)
+    waits = found.submit(gpus_per_node=4, nodes=2, run_time_s=5000.0)
+    found.live(1000)
+    assert found.controller.scheduler.state.jobs[waits].priority == pytest.approx(90, abs=31)
+
+
 def test_factors_that_cannot_be_read_are_told_once_and_the_last_ones_hold(tmp_path: Path) -> None:
     found = site(tmp_path)
     in_line(found)

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob, State
+from slurm_plugin.client.slurm import (
+    AccountingLimits,
+    Counted,
+    Partition,
+    ResourceLimit,
+    SlurmJob,
+    State,
+)
 from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
@@ -27,6 +34,76 @@ def limited(folder: Path, *limits: ResourceLimit) -> Site:
     site = Site(folder, FOUR, policy="srtf")
     site.slurm.told_limits = limits
     return site
+
+
+def asks(gpus: int, minutes: float, start_s: float | None = None, nodes: int = 1) -> SlurmJob:
+    state = State.PENDING if start_s is None else State.RUNNING
+    tres = {"gres/gpu": float(gpus), "node": float(nodes)}
+    return SlurmJob(
+        "7", 0.0, state, qos="low", min_nodes=nodes, time_limit_s=60 * minutes, start_s=start_s, tres=tres
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "job", "why"),
+    [
+        (of_low("MinTRESPerJob", 2, counted=Counted.LEAST, one_job=True), asks(2, 1), ""),
+        (
+            of_low("MinTRESPerJob", 2, counted=Counted.LEAST, one_job=True),
+            asks(1, 1),
+            "MinTRESPerJob of QOS low is 2 GPUs: it asks for 1, so it never starts",
+        ),
+        (of_low("MaxTRESPerNode", 2, counted=Counted.EACH_NODE, one_job=True), asks(4, 1, nodes=2), ""),
+        (
+            of_low("MaxTRESPerNode", 2, counted=Counted.EACH_NODE, one_job=True),
+            asks(4, 1),
+            "MaxTRESPerNode of QOS low is 2 GPUs: it asks for 4, so it never starts",
+        ),
+        (of_low("MaxTRESMinsPerJob", 8, counted=Counted.MINUTES, one_job=True), asks(4, 2), ""),
+        (
+            of_low("MaxTRESMinsPerJob", 8, counted=Counted.MINUTES, one_job=True),
+            asks(4, 3),
+            "MaxTRESMinsPerJob of QOS low is 8 GPU minutes: it asks for 12, so it never starts",
+        ),
+        (of_low("GrpTRESMins", 8, counted=Counted.SPENT, spent=7.5), asks(4, 3), ""),
+        (
+            of_low("GrpTRESMins", 8, counted=Counted.SPENT, spent=8),
+            asks(4, 3),
+            "GrpTRESMins of QOS low is 8 GPU minutes: all of it is spent",
+        ),
+        (
+            of_low("GrpWall", 90, "time", counted=Counted.SPENT, spent=90),
+            asks(4, 3),
+            "GrpWall of QOS low is 1 h 30 min: all of it is spent",
+        ),
+    ],
+)
+def test_limits_on_minutes_nodes_and_least_sizes(limit: ResourceLimit, job: SlurmJob, why: str) -> None:
+    use = LimitUse(AccountingLimits((limit,)), {}, {})
+    assert use.refusal(job, int(job.tres["gres/gpu"])) == why
+
+
+def test_minutes_that_running_jobs_have_left_count() -> None:
+    limit = of_low("GrpTRESRunMins", 20, counted=Counted.MINUTES)
+    use = LimitUse(AccountingLimits((limit,)), {}, {}, now=180.0)
+    use.hold(asks(4, 6, start_s=60.0), 4)
+    assert use.refusal(asks(4, 1), 4) == ""
+    assert use.refusal(asks(4, 2), 4) == (
+        "GrpTRESRunMins of QOS low is 20 GPU minutes: 16 taken, 8 asked for"
+    )
+
+
+def test_with_safe_limits_a_job_starts_only_if_enough_is_left_for_all_of_it() -> None:
+    limit = of_low("GrpTRESMins", 20, counted=Counted.SPENT, spent=10)
+    use = LimitUse(AccountingLimits((limit,), safe=True), {}, {}, now=60.0)
+    use.hold(asks(1, 3, start_s=60.0), 1)
+    assert use.refusal(asks(1, 7), 1) == ""
+    assert use.refusal(asks(1, 8), 1).endswith("20 GPU minutes: 13 taken, 8 asked for")
+
+
+def test_a_limit_on_the_minutes_of_a_job_bounds_the_time_that_it_may_be_given() -> None:
+    limit = of_low("MaxTRESMinsPerJob", 8, counted=Counted.MINUTES, one_job=True)
+    assert LimitUse(AccountingLimits((limit,)), {}, {}).longest_s(asks(4, 1)) == 120
 
 
 def test_a_user_at_his_limit_waits_and_stops_nobody(tmp_path: Path) -> None:

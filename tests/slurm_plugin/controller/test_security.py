@@ -127,6 +127,9 @@ class Crowded:
     def priority_factors(self) -> PriorityFactors:
         return self.slurm.priority_factors()
 
+    def fair_shares(self) -> Mapping[tuple[str, str], float]:
+        return self.slurm.fair_shares()
+
     def licenses(self) -> Mapping[str, int]:
         return self.slurm.licenses()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_plugin.client.slurm import Reservation
+from slurm_plugin.client.slurm import Reservation, SlurmJob, State
 from slurm_plugin.controller.unavailable_gpus import (
     RESERVATION_PREFIX,
     idle_reservations,
@@ -18,7 +18,15 @@ THEIRS = Reservation("maintenance", ("n1",), start_s=100.0, end_s=160.0)
 def test_an_idle_reservation_of_ours_is_ended_once_its_first_second_is_over(
     now: float, ended: list[str]
 ) -> None:
-    assert idle_reservations([OURS, THEIRS], {}, (), now) == ended
+    assert idle_reservations([OURS, THEIRS], {}, (), {}, now) == ended
+
+
+@pytest.mark.parametrize(
+    ("state", "ended"), [(State.PENDING, []), (State.RUNNING, []), (State.ENDED, [OURS.name])]
+)
+def test_the_start_of_another_controllers_job_keeps_its_reservation(state: State, ended: list[str]) -> None:
+    job = SlurmJob("7", 50.0, state)
+    assert idle_reservations([OURS], {}, (), {"7": job}, 120.0) == ended
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,12 @@ def test_a_start_is_earlier_later_or_the_same() -> None:
     assert sorted(row.waits_s) == [20 + SAME_S, 200, 1010]
 
 
+def test_a_job_that_was_cancelled_before_it_started_is_neither_earlier_nor_later() -> None:
+    events = [submit(0, "1"), event(10, "would_start", "1"), event(500, "end", "1")]
+    row = shadow_rows(events, 9999.0)[ALICE]
+    assert (row.jobs, row.earlier, row.same, row.later) == (1, 0, 0, 0)
+
+
 def test_jobs_stopped_and_moved_are_counted_for_those_that_they_belong_to() -> None:
     events = [submit(0, "1"), submit(0, "2", BOB), event(1, "start", "1"), event(9, "would_preempt", "1")]
     events += [

@@ -48,6 +48,13 @@ _QOS = {
     "each": "MaxTRESPerUser=gres/gpu=4",
     "few": "MaxJobsPerUser=1",
     "high": "Priority=1000",
+    "slim": "MaxTRESPerJob=gres/gpu=2",
+    "wide": "MinTRESPerJob=gres/gpu=2",
+    "thin": "MaxTRESPerNode=gres/gpu=2",
+    "brief": "MaxTRESMinsPerJob=gres/gpu=8",
+    "running": "GrpTRESRunMins=gres/gpu=250",
+    "pot": "GrpTRESMins=gres/gpu=100000",
+    "spent": "GrpTRESMins=gres/gpu=0",
 }
 _ACCOUNTS = {"small": "GrpTRES=gres/gpu=4", "single": "", "busy": "", "idle": ""}
 

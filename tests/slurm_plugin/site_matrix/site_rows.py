@@ -60,6 +60,22 @@ def limited(payer: str, name: str) -> Ask:
     return Ask(("--gres=gpu:1", payer), limit_reached(payer), (name,), gpus=1)
 
 
+def one_job_limit(limit: str, qos: str, within: tuple[str, ...], beyond: tuple[str, ...]) -> MatrixRow:
+    """The row of a limit on each job by itself: one beyond it waits, and starts under another QOS."""
+
+    def starts(site: MatrixSite) -> None:
+        site.placed(site.submit(f"--qos={qos}", *within))
+
+    def waits(site: MatrixSite) -> None:
+        site.victims(NODES)
+        job = site.submit("--qos=spent" if limit == "GrpTRESMins" else f"--qos={qos}", *beyond)
+        site.waits(job, f"{limit} of QOS")
+        site.slurm.run("scontrol", "update", f"JobId={job}", "QOS=normal")
+        site.runs(job)
+
+    return MatrixRow(f"{limit} of a QOS", starts, waits, accounting=True)
+
+
 def two_wait(site: MatrixSite, first: str, second: str) -> tuple[str, str, Callable[[], object]]:
     """Two jobs that wait for a node each, submitted one after the other; what lets one node go."""
     give_back = others_hold(*ALL, until="n3")(site)
@@ -259,11 +275,39 @@ SITE_ROWS = (
         ),
         accounting=True,
     ),
+    MatrixRow(
+        "a partition's DenyQos",
+        partition_starts("--partition=vip", "--qos=high"),
+        partition_waits("vip", (WHOLE,), "DenyQos=normal", "DenyQos=few", "DenyQos=few", "DenyQos"),
+        accounting=True,
+    ),
+    MatrixRow(
+        "a partition's DenyAccounts",
+        partition_starts("--partition=vip", "--account=idle"),
+        partition_waits(
+            "vip", (WHOLE,), "DenyAccounts=root", "DenyAccounts=busy", "DenyAccounts=busy", "DenyAccounts"
+        ),
+        accounting=True,
+    ),
     row("GrpTRES of a QOS", limited("--qos=group", "GrpTRES of QOS group"), accounting=True),
     row("MaxTRESPU of a QOS", limited("--qos=each", "MaxTRESPerUser of QOS each"), accounting=True),
     row("MaxJobsPU of a QOS", limited("--qos=few", "MaxJobsPerUser of QOS few"), accounting=True),
     row("GrpTRES of an account", limited("--account=small", "GrpTRES of account small"), accounting=True),
     row("MaxJobs of a user", limited("--account=single", "MaxJobs"), accounting=True),
+    one_job_limit("MaxTRESPerJob", "slim", ("--gres=gpu:2",), (WHOLE,)),
+    one_job_limit("MinTRESPerJob", "wide", ("--gres=gpu:2",), ("--gres=gpu:1",)),
+    one_job_limit("MaxTRESPerNode", "thin", ("--gres=gpu:2",), (WHOLE,)),
+    one_job_limit("MaxTRESMinsPerJob", "brief", (WHOLE, "--time=2"), (WHOLE, "--time=3")),
+    row(
+        "GrpTRESRunMins of a QOS",
+        Ask(
+            (WHOLE, "--qos=running", "--time=5"),
+            limit_reached("--qos=running", "--time=60"),
+            ("GrpTRESRunMins of QOS running",),
+        ),
+        accounting=True,
+    ),
+    one_job_limit("GrpTRESMins", "pot", (WHOLE,), (WHOLE,)),
     replace(second_first("--qos=normal", "--qos=high"), feature="order by the weight of a QOS"),
     replace(second_first("--account=busy", "--account=idle", use_account), feature="order by fair share"),
     MatrixRow("`--reservation`", reservation_starts, reservation_waits),

@@ -308,7 +308,7 @@ def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
     "change",
     [
         "Priority=100000", "NodeList=n1", "Features=rack0*1", "Partition=other", "Contiguous=1",
-        "ReservationName=a", "Switches=1", "AdminComment=dally:model=forged",
+        "Switches=1", "AdminComment=dally:model=forged",
     ],
 )  # fmt: skip
 def test_a_user_cannot_take_his_job_from_dally(site: Site, change: str) -> None:

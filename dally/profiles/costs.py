@@ -1,8 +1,9 @@
 """What a placement costs a job: its slowdown and exposed communication, from the profiles."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import fsum
+from typing import Any
 
 from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Allocation, Topology
@@ -50,6 +51,8 @@ class Predictions:
         shapes: Different placements of models that were predicted.
         extrapolated_shapes: Of these, how many lie outside of what was measured.
         stand_ins: Which GPU type's profiles stood in for which, and how they were scaled, in words.
+        models_by_plan: Models of gangs whose costs followed from their parallel plans.
+        plan_gaps: Why the plans of others did not count, in words.
     """
 
     modes: tuple[str, ...]
@@ -57,6 +60,13 @@ class Predictions:
     shapes: int
     extrapolated_shapes: int
     stand_ins: tuple[str, ...] = ()
+    models_by_plan: tuple[str, ...] = ()
+    plan_gaps: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """As plain data; what came later only where it says something."""
+        later = ("stand_ins", "models_by_plan", "plan_gaps")
+        return {name: value for name, value in asdict(self).items() if value or name not in later}
 
 
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
@@ -374,9 +384,12 @@ class CostModel(GangIterations):
         return Predictions(
             modes=tuple(self.profiles.modes) if self.profiles else (),
             models_without_profile=tuple(sorted(without)),
-            shapes=len(self._costs),
-            extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values()),
+            shapes=len(self._costs) + len(self._plan_costs),
+            extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values())
+            + len(self._plan_costs),
             stand_ins=self.profiles.stand_ins(used) if self.profiles is not None else (),
+            models_by_plan=tuple(sorted({model for _, (model, *_) in self._plan_costs})),
+            plan_gaps=tuple(sorted(f"{model}: {why}" for model, why in self._plan_gaps)),
         )
 
     def stretched(self, job: Job, allocation: Allocation, stretch: float) -> Cost:

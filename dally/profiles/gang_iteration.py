@@ -90,6 +90,7 @@ class GangIterations:
         self.error = error
         self._placed = lru_cache(_REMEMBERED_RANKS)(RankPlacer(topology).place)
         self._by_plan: dict[PlanKey, Prediction] = {}
+        self._plan_gaps: set[tuple[str, str]] = set()
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_machines = lru_cache(_REMEMBERED)(self._spread)
@@ -110,7 +111,10 @@ class GangIterations:
             return None
         plan, batch = job.plan, job.batch or 0
         types = (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
-        return next(filter(None, (plan_gap(job.model, plan, batch, name) for name in types)), "")
+        found = next(filter(None, (plan_gap(job.model, plan, batch, name) for name in types)), "")
+        if found:
+            self._plan_gaps.add((job.model, found))
+        return found
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
         """The iteration of a job's gang on an allocation; None if neither its plan nor a profile tells.

@@ -48,7 +48,7 @@ class Prediction:
         extrapolated: Whether it lies outside of what was measured.
         note: What was outside, in words; empty if nothing.
         sent_bytes: By a plan, the bytes out of one machine, one rack, ... by the cluster's levels: out of the
-            one that sends most; None: a ring sends them.
+            one that sends most, and what links are kept from carrying meanwhile; None: a ring sends.
     """
 
     iteration_s: float

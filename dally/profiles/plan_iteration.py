@@ -81,7 +81,9 @@ def predict_by_plan(step: TrainingStep, lowest: int = 0, stretch: float = 1.0) -
         constants = replace(constants, network=constants.network / stretch)
     phases, traffic = step.phases(constants), [*step.traffic(constants).values()]
     iteration_s = fsum(phase.seconds for phase in phases)
-    sent = zip(*(each.sent for each in traffic), strict=True)
+    # Who reaches a share of a link takes it up whole: what keeps one job from more would keep two.
+    reached = min(1.0, step.gpu.constants.network)
+    sent = [fsum(level) / reached for level in zip(*(each.sent for each in traffic), strict=True)]
     return Prediction(
         iteration_s=iteration_s,
         exposed_s=fsum(phase.seconds for phase in phases if phase.name in _AXES),
@@ -90,7 +92,7 @@ def predict_by_plan(step: TrainingStep, lowest: int = 0, stretch: float = 1.0) -
         method="plan",
         extrapolated=True,
         note=_NOTE,
-        sent_bytes=(*[0.0] * lowest, *map(fsum, sent)),
+        sent_bytes=(*[0.0] * lowest, *sent),
     )
 
 

@@ -53,7 +53,8 @@ def test_what_the_user_says_goes_first() -> None:
 
 def test_arguments_of_the_script_count_as_its_text() -> None:
     request, _ = submit(
-        "--gpus=8 --model=llama3-8b job.sh --tensor-model-parallel-size 8 --seq-length 2048 --global-batch-size 8"
+        "--gpus=8 --model=llama3-8b job.sh --tensor-model-parallel-size 8 --seq-length 2048"
+        " --global-batch-size 8"
     )
     assert (request.plan, request.batch) == ("tp=8,sequence=2048", 8)
 

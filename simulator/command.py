@@ -235,6 +235,10 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
         click.echo(line, err=True)
+    if planned := sorted({model for run in runs for model in run.predictions.models_by_plan}):
+        click.echo(f"costs by parallel plans: {', '.join(planned)}", err=True)
+    for line in sorted({line for run in runs for line in run.predictions.plan_gaps}):
+        click.echo(f"a plan does not count, of model {line}", err=True)
     for run in runs:
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)

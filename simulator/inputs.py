@@ -112,8 +112,6 @@ def load_scenario(inputs: Inputs) -> Scenario:
             f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
         )
     knows = inputs.knows
-    if knows.profile_error and not inputs.profiles:
-        raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
     if not 0 < inputs.congestion < float("inf"):
         raise InputError(f"congestion is {inputs.congestion:g}, must be a positive number")
     priorities, ratio = _priorities(inputs)
@@ -132,6 +130,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
         end_s=inputs.end_s,
         group=inputs.group,
     )
+    if knows.profile_error and not inputs.profiles and not any(job.plan for job in workload.jobs):
+        raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
     jobs = workload.jobs
     if inputs.model_mix is not None:
         jobs = assign_models(jobs, inputs.model_mix, inputs.seed)

@@ -202,9 +202,6 @@ def _facts(
     scenario: Scenario, policy: PolicySpec, outcome: Outcome, summary: Summary, predictions: Predictions
 ) -> dict[str, object]:
     """What run.json says; figures that came later only where there are any."""
-    data = asdict(predictions)
-    if not predictions.stand_ins:
-        del data["stand_ins"]
     return {
         "kind": "simulation",
         "version": __version__,
@@ -221,6 +218,6 @@ def _facts(
         "note": outcome.note,
         "end_s": round(outcome.end_s, 3),
         "moments": outcome.moments,
-        "predictions": data,
+        "predictions": predictions.data(),
         "summary": asdict(summary),
     }

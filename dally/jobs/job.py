@@ -7,6 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dally.errors import InputError
+from dally.jobs.training_plan import TrainingPlan
 
 CHECKPOINTED = 85
 """Exit code by which a job says that it has written its checkpoint and wants to be requeued."""
@@ -86,6 +87,8 @@ class Job:
         machines: Names of the only machines it may use; None for any.
         segment: Its machines come in groups of so many, each group in one domain of the level above, as with
             Slurm's `--segment`; None: wherever they are. Needs `gpus_per_machine`.
+        plan: How it trains the transformer that `model` names or spells out, with `batch` in sequences; None
+            if unknown. Where nothing is known of the model's shape, costs go by profiles.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -113,6 +116,7 @@ class Job:
     epoch_samples: int | None = None
     machines: frozenset[str] | None = None
     segment: int | None = None
+    plan: TrainingPlan | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +141,7 @@ class Job:
             if number is not None and not 0 < number < float("inf"):
                 raise InputError(f"job {self.job_id}: {name} is {number:g}, must be a positive number")
         self._check_copies()
+        self._check_plan()
         if self.machines is not None and not self.machines:
             raise InputError(f"job {self.job_id}: machines is empty, must name at least one")
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
@@ -179,6 +184,28 @@ class Job:
         if self.segment < 1 or machines % self.segment:
             raise InputError(
                 f"job {self.job_id}: segment is {self.segment}, must divide its {machines} machines"
+            )
+
+    def _check_plan(self) -> None:
+        plan = self.plan
+        if plan is None:
+            return
+        if self.kind is not JobKind.RIGID:
+            raise InputError(
+                f"job {self.job_id}: has a plan and is {self.kind}, but only rigid jobs have one"
+            )
+        if plan.gpus != self.gpus:
+            raise InputError(
+                f"job {self.job_id}: plan {plan} has {plan.gpus} GPUs, must have the job's {self.gpus}"
+            )
+        if self.batch is None:
+            raise InputError(
+                f"job {self.job_id}: has a plan and no batch, the sequences of a step on all its GPUs"
+            )
+        if self.batch % plan.batch_step:
+            raise InputError(
+                f"job {self.job_id}: batch is {self.batch}, must be a multiple of the plan's "
+                f"micro x dp = {plan.batch_step}"
             )
 
     def runs_on(self, shares: Sequence[int]) -> bool:

@@ -10,6 +10,8 @@ import click
 from dally.errors import InputError
 from dally.profiles.files import load_profiles, shipped_sets
 from dally.profiles.listing import ModelEntry, model_entries
+from dally.profiles.parallel.gpu_specs import GPUS
+from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import clean, config_option, json_option
@@ -44,14 +46,19 @@ def command(names: tuple[str, ...], profiles: str | None, config: Path | None, a
     chosen = load_profiles(profiles)
     entries = [entry for entry in model_entries(chosen.profiles) if not names or entry.model in names]
     if unknown := sorted(set(names) - {entry.model for entry in entries}):
+        enough = "; with --parallel, jobs that train it need none" if is_transformer(unknown[0]) else ""
         raise InputError(
-            f"no profile of model {unknown[0]} in {chosen.name}; there are {', '.join(chosen.models)}"
+            f"no profile of model {unknown[0]} in {chosen.name}; there are {', '.join(chosen.models)}{enough}"
         )
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
         return
     for line in _table(entries):
         click.echo(clean(line).rstrip())
+    if not names:
+        click.echo(
+            f"jobs with --parallel need no profile: {', '.join(MODELS)}; on {', '.join(GPUS)}", err=True
+        )
 
 
 def _table(entries: Sequence[ModelEntry]) -> Iterator[str]:

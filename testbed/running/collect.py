@@ -144,7 +144,7 @@ def _write_run(
             "complete": not state.note,
             "note": state.note,
             "end_s": round(end_s, 3),
-            "predictions": asdict(predictions),
+            "predictions": predictions.data(),
             "summary": asdict(summary),
         },
     )

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dally.errors import InputError
+from dally.jobs.training_plan import PRECISIONS
 from dally.profiles.parallel.step_constants import USUAL, StepConstants
-
-PRECISIONS = ("bf16", "fp8", "fp4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,7 @@ _BLACKWELL = StepConstants(
 GPUS: Mapping[str, GpuSpec] = {
     "a100": GpuSpec(312e12, 2.04e12, 300e9, 12.5e9, _AMPERE),
     "h100": GpuSpec(989e12, 3.35e12, 450e9, 50e9, _HOPPER),
+    "h200": GpuSpec(989e12, 4.8e12, 450e9, 50e9, _HOPPER),
     "gh200": GpuSpec(989e12, 4.0e12, 450e9, 25e9, _GRACE_HOPPER, domain_gpus=4),
     "b200": GpuSpec(2250e12, 8e12, 900e9, 50e9, _BLACKWELL),
     "b300": GpuSpec(2250e12, 8e12, 900e9, 100e9, _BLACKWELL, fp4_factor=6.0),
@@ -101,7 +101,7 @@ GPUS: Mapping[str, GpuSpec] = {
 """NVIDIA's data sheets. The network is that of a usual machine: 800 Gb/s for eight A100, 400 Gb/s for each
 H100 and B200, 800 Gb/s for each B300; GH200 as in the Alps system of CSCS, four with 200 Gb/s each. A rack of
 72 GB200 takes jobs in powers of two, so 64 count as its domain. The constants are those of
-docs/parallel-plans.md."""
+docs/parallel-plans.md; H200 has H100's, as no published steps of it were found."""
 
 
 def gpu_spec(name: str) -> GpuSpec:

@@ -7,7 +7,7 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.job import JobKind
 from slurm_plugin.client.slurm import SlurmJob, State
-from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand
+from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand, planned
 from slurm_plugin.request import Request
 
 
@@ -91,6 +91,32 @@ def test_only_a_job_with_a_signal_that_may_be_requeued_gives_way() -> None:
     assert demand(job, Request(signal="USR1")).preemptible
     assert not demand(job, Request()).preemptible
     assert not demand(slurm_job(tres_per_node="gpu:1", requeue=False), Request(signal="USR1")).preemptible
+
+
+def test_a_plan_goes_with_the_job_and_takes_its_replicas_from_the_gpus() -> None:
+    request = Request(model="llama3-70b", plan="tp=8,pp=2,sequence=4096", batch=64)
+    job = demand(slurm_job(tres_per_node="gpu:8", min_nodes=8), request)
+    assert (str(job.plan), job.batch) == ("tp=8,pp=2,dp=4,micro=1,sequence=4096", 64)
+    assert planned(job, request) == (job, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            {"plan": "tp=8,dp=2,sequence=9"},
+            "plan tp=8,dp=2,micro=1,sequence=9 has 16 GPUs, must have the job's 8",
+        ),
+        ({"batch": 0}, "has a plan and no batch"),
+        ({"plan": "sequence=9,zero=9"}, "plan: zero is 9"),
+        ({"max_gpus": 16}, "has a plan and is elastic"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_left_out_with_the_reason(said: dict[str, Any], why: str) -> None:
+    request = Request(**{"plan": "tp=8,sequence=9", "batch": 8, **said})
+    job = demand(slurm_job(tres_per_task="gpu:1", tasks=8), request)
+    assert (job.plan, job.batch) == (None, None)
+    assert why in planned(job, request)[1]
 
 
 def test_the_time_limit_stands_for_the_duration() -> None:

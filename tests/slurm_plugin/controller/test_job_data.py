@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dally.jobs.job import Job
+from dally.jobs.training_plan import TrainingPlan
 from dally.state import JobHistory
 from slurm_plugin.controller.job_data import in_todays_form, job_from_data, job_to_data
 from slurm_plugin.controller.journal import NAME, Journal, read_managed_jobs
@@ -61,6 +62,12 @@ def test_a_job_comes_back_as_it_was(phase: AnyPhase) -> None:
         data = json.loads(json.dumps(job_to_data(managed), allow_nan=False))
         assert in_todays_form(data) is data
         assert job_from_data(data) == managed
+
+
+def test_a_plan_comes_back() -> None:
+    plan = TrainingPlan.parse("tp=4,pp=2,stages=3-5,recompute=yes,order=tp-pp-cp-dp,sequence=9,precision=fp8")
+    managed = replace(MANAGED, job=replace(MANAGED.job, plan=plan, batch=4))
+    assert job_from_data(json.loads(json.dumps(job_to_data(managed), allow_nan=False))) == managed
 
 
 def test_a_job_with_facts_of_another_phase_is_refused() -> None:

@@ -29,6 +29,15 @@ def test_each_model_of_the_site_is_a_line_with_what_was_measured_and_its_flags_f
     assert "    network-4x2: partial, the run did not finish" in lines
 
 
+def test_models_that_need_no_profile_are_told(tmp_path: Path) -> None:
+    assert "jobs with --parallel need no profile: gpt-175b, llama3-8b, " in models(tmp_path).stderr
+    assert (
+        models(tmp_path, "llama3-8b")
+        .output.rstrip()
+        .endswith("with --parallel, jobs that train it need none")
+    )
+
+
 def test_models_can_be_named(tmp_path: Path) -> None:
     assert [line.split()[0] for line in models(tmp_path, "alexnet").stdout.splitlines()] == [
         "MODEL",

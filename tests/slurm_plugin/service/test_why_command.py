@@ -64,6 +64,12 @@ def test_a_job_without_a_profile_says_what_is_assumed(known: dict[str, Any], las
     assert [*headline(job, 0.0)][-1] == last
 
 
+def test_a_job_with_a_plan_says_what_it_is_good_for() -> None:
+    plan = "what placements cost follows from its plan tp=8,dp=2,micro=1,sequence=4096 with batches of 64"
+    job = {**JOB, "reason": "", "until_s": None, "refusals": 0, "assumed_slowdown": None, "plan": plan}
+    assert [*headline(job, 0.0)][-1] == f"  {plan}"
+
+
 def test_json_has_the_job_and_its_events(tmp_path: Path) -> None:
     said = json.loads(why(tmp_path, "2", "--json").stdout)
     assert said["job"]["level"] == "rack"

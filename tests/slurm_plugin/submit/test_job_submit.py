@@ -262,6 +262,16 @@ def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: Site, user: s
     assert site.reason(job) == "JobHeldUser"
 
 
+def test_a_plan_moves_with_the_mark(site: Site) -> None:
+    shape = "layers=2,hidden=64,heads=8,ffn=256,vocabulary=99,gated=0,tied=1"
+    job = site.submit_wrapped(
+        "--gpus=2", f"--model={shape}", "--parallel=tp=2,sequence=4096,precision=fp8", "--global-batch=8"
+    )
+    request = site.request(job)
+    assert request is not None
+    assert request == Request(shape, tag=request.tag, plan="tp=2,sequence=4096,precision=fp8", batch=8)
+
+
 def test_without_the_lua_the_comment_itself_says_everything(site: Site) -> None:
     site.table.unlink()
     job = site.submit_wrapped("--gpus=2", "--model=vgg11", "--comment=my words")
@@ -289,7 +299,7 @@ def test_sbatch_does_not_read_a_variable_for_the_comment(site: Site, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "comment", ["dally:grace_s=soon", "dally:model=a;b", "dally:held=2", "dally:nonsense"]
+    "comment", ["dally:grace_s=soon", "dally:model=a;b", "dally:plan=tp;8", "dally:held=2", "dally:nonsense"]
 )
 def test_a_malformed_mark_is_refused_with_a_message(site: Site, comment: str) -> None:
     done = site.local_slurm.attempt(

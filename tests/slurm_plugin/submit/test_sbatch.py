@@ -408,3 +408,15 @@ def test_a_site_may_record_every_job(site: Site) -> None:
     assert site.told["DALLY_LEARN"] == "/shared/records"
     site.submit("--model=vgg11", "--learn=mine", "job.sh")
     assert site.told["DALLY_LEARN"] == str(site.folder / "mine")
+
+
+def test_a_plan_on_the_scripts_command_line_is_told_with_a_note(site: Site) -> None:
+    site.write(
+        "#!/bin/sh\n#SBATCH --gpus=8\nx --tensor-model-parallel-size 4 --seq-length 9 --global-batch-size 2\n"
+    )
+    done = site.submit("--dry-run", "--model=llama3-8b", "job.sh")
+    assert (
+        "dally-sbatch: note: plan tp=4,sequence=9 and batch 2 are read from the command line" in done.stderr
+    )
+    assert "no profile of model" not in done.stderr
+    assert "Dally: model llama3-8b, plan tp=4,sequence=9 with batches of 2, never preempted" in done.stdout

@@ -1,0 +1,125 @@
+"""Plans read from the command lines of trainers, and plans that are not guessed."""
+
+import pytest
+
+from slurm_plugin.submit.command_plan import CommandPlan, read_command
+
+FILES = {
+    "titan.toml": "[parallelism]\ntensor_parallel_degree = 8\ndata_parallel_shard_degree = -1\n"
+    "[training]\nlocal_batch_size = 2\nseq_len = 8192\n[model]\nname = 'llama3'\nflavor = '70B'\n",
+    "hsdp.toml": "[parallelism]\ndata_parallel_replicate_degree = 2\n",
+    "broken.toml": "[parallelism\n",
+    "ds.json": '{"zero_optimization": {"stage": 3}, "train_batch_size": 64, '
+    '"train_micro_batch_size_per_gpu": 2}',
+    "auto.json": '{"zero_optimization": {"stage": 2}, "train_batch_size": "auto"}',
+}
+
+MEGATRON = """\
+#!/bin/bash
+#SBATCH --nodes=8 --gpus-per-node=8
+TP=8
+export PP=4
+MODEL_ARGS=(
+    --num-layers 80 --hidden-size 8192  # --num-layers 96
+    --num-attention-heads 64 --ffn-hidden-size 28672 --vocab-size 128256
+    --group-query-attention --num-query-groups 8
+    --swiglu --untie-embeddings-and-output-weights
+)
+srun torchrun pretrain_gpt.py "${MODEL_ARGS[@]}" --seq-length=8192 \\
+    --tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} \\
+    --num-layers-per-virtual-pipeline-stage 4 --micro-batch-size 1 --global-batch-size 256 \\
+    --use-distributed-optimizer --fp8-format hybrid --recompute-granularity selective
+"""
+
+
+def read(script: str, gpus: int | None = None) -> CommandPlan:
+    found = read_command(script, FILES.get, gpus)
+    assert found is not None
+    return found
+
+
+def test_megatron_tells_plan_batch_and_the_shape_of_its_model() -> None:
+    found = read(MEGATRON)
+    assert found.plan == {
+        "tp": "8", "pp": "4", "vp": "5", "zero": "1", "micro": "1", "sequence": "8192", "precision": "fp8",
+    }  # fmt: skip
+    assert found.batch == 256
+    assert found.model == (
+        "layers=80,hidden=8192,heads=64,ffn=28672,vocabulary=128256,kv_heads=8,gated=1,tied=0"
+    )
+
+
+def test_experts_and_other_options_of_megatron_are_read() -> None:
+    found = read(
+        "x --tensor-model-parallel-size 2 --expert-model-parallel-size 8 --context-parallel-size 2"
+        " --num-virtual-stages-per-pipeline-rank 2 --pipeline-model-parallel-size 2"
+        " --recompute-granularity full --use-tp-pp-dp-mapping --num-experts 64 --moe-ffn-hidden-size 512"
+        " --num-layers 4 --hidden-size 512 --num-attention-heads 8 --vocab-size 1000"
+    )
+    assert found.plan == {
+        "tp": "2", "pp": "2", "cp": "2", "ep": "8", "vp": "2", "recompute": "yes", "order": "tp-cp-pp-dp",
+    }  # fmt: skip
+    assert (
+        found.model == "layers=4,hidden=512,heads=8,ffn=512,vocabulary=1000,experts=64,top_k=2,gated=0,tied=1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("x --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
+        ("TP=4\nTP=8\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
+        ("if big; then\n  TP=8\nfi\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
+        ("for TP in 1 2; do\nx --tensor-model-parallel-size $TP\ndone", "tensor-model-parallel-size is $TP"),
+        ("TP=$1\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
+        ("x --tensor-model-parallel-size ${TP:-8}", "tensor-model-parallel-size is ${TP:-8}"),
+        ("x --tensor-model-parallel-size $((2*4))", "tensor-model-parallel-size is $"),
+        (
+            "x --tensor-model-parallel-size 4\ny --tensor-model-parallel-size 8",
+            "tensor-model-parallel-size is given as 4 and as 8",
+        ),
+        ("x --tensor-model-parallel-size many", "tensor-model-parallel-size is many"),
+        ("x --job.config_file lost.toml", "lost.toml cannot be read"),
+        ("x --job.config_file broken.toml", "broken.toml cannot be read"),
+        ("x --job.config_file hsdp.toml", "parallelism.data_parallel_replicate_degree is 2"),
+        ("x --deepspeed_config lost.json", "lost.json cannot be read"),
+        (
+            "x model.tensor_model_parallel_size=8",
+            "pipeline_model_parallel_size is left to NeMo's configuration",
+        ),
+    ],
+)
+def test_nothing_is_guessed(script: str, problem: str) -> None:
+    found = read(script)
+    assert found.problem.startswith(problem)
+    assert not found.plan
+
+
+def test_torchtitan_has_a_file_and_options_over_it() -> None:
+    found = read(
+        "torchrun train.py --job.config_file titan.toml --parallelism.pipeline_parallel_degree=2", gpus=64
+    )
+    assert found.plan == {"tp": "8", "pp": "2", "zero": "3", "micro": "1", "sequence": "8192"}
+    assert (found.batch, found.model) == (2 * 64 // 16, "llama3-70b")
+    assert read("x --job.config_file titan.toml").batch == 0, "the batch of one GPU, and no number of them"
+
+
+def test_nemo_has_overrides() -> None:
+    found = read(
+        "python train.py trainer.num_nodes=8 model.tensor_model_parallel_size=8 ++model.micro_batch_size=1"
+        " model.pipeline_model_parallel_size=4 model.virtual_pipeline_model_parallel_size=null"
+        " model.global_batch_size=256 model.encoder_seq_length=4096 model.optim.name=distributed_fused_adam"
+    )
+    assert found.plan == {"tp": "8", "pp": "4", "zero": "1", "micro": "1", "sequence": "4096"}
+    assert found.batch == 256
+
+
+def test_deepspeed_has_a_file() -> None:
+    found = read("deepspeed train.py --max_seq_length 2048 --deepspeed ds.json")
+    assert found == CommandPlan({"zero": "3", "micro": "2", "sequence": "2048"}, 64)
+    assert read("deepspeed train.py --deepspeed auto.json").batch == 0
+
+
+@pytest.mark.parametrize("script", ["", "python train.py --batch-size 8", "# --tensor-model-parallel-size 8"])
+def test_other_scripts_tell_nothing(script: str) -> None:
+    assert read_command(script, FILES.get) is None

@@ -1,0 +1,137 @@
+"""What `dally-sbatch` tells Dally of a job's plan, and what it tells its user."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dally.errors import InputError
+from slurm_plugin.request import Request
+from slurm_plugin.submit.submission import build_request, read_submission
+from slurm_plugin.submit.training_hint import asked_gpus, with_plan
+
+MEGATRON = """\
+#!/bin/sh
+#SBATCH --nodes=8 --gpus-per-node=8
+torchrun pretrain.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 \\
+    --global-batch-size 256 --seq-length 8192
+"""
+READ = "tp=8,pp=4,micro=1,sequence=8192"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def submit(line: str, script: str = "#!/bin/sh\n") -> tuple[Request, tuple[str, ...]]:
+    Path("job.sh").write_text(script)
+    submission = read_submission(line.split(), {}, script.encode, dict)
+    return with_plan(build_request(submission, "1f"), submission)
+
+
+def test_a_plan_that_is_said_is_told() -> None:
+    request, notes = submit(
+        "--gpus=64 --model=llama3-70b --parallel=tp=8,pp=4,sequence=4096 --global-batch=128 job.sh"
+    )
+    assert (request.plan, request.batch, notes) == ("tp=8,pp=4,sequence=4096", 128, ())
+
+
+def test_a_plain_command_line_is_read_and_that_is_said() -> None:
+    request, (note,) = submit("--model=llama3-70b job.sh", MEGATRON)
+    assert (request.plan, request.batch, request.model) == (READ, 256, "llama3-70b")
+    assert note == (
+        f"note: plan {READ} and batch 256 are read from the command line; "
+        "--parallel and --global-batch override"
+    )
+
+
+def test_what_the_user_says_goes_first() -> None:
+    request, _ = submit("--model=llama3-70b --parallel=pp=2,zero=1 --global-batch=64 job.sh", MEGATRON)
+    assert (request.plan, request.batch) == ("tp=8,pp=2,micro=1,sequence=8192,zero=1", 64)
+
+
+def test_arguments_of_the_script_count_as_its_text() -> None:
+    request, _ = submit(
+        "--gpus=8 --model=llama3-8b job.sh --tensor-model-parallel-size 8 --seq-length 2048"
+        " --global-batch-size 8"
+    )
+    assert (request.plan, request.batch) == ("tp=8,sequence=2048", 8)
+
+
+def test_the_model_may_be_spelled_out_by_the_script() -> None:
+    shape = "--num-layers 2 --hidden-size 64 --num-attention-heads 8 --vocab-size 99"
+    request, _ = submit("job.sh", MEGATRON.replace("--seq-length", f"{shape} --seq-length"))
+    assert request.model == "layers=2,hidden=64,heads=8,ffn=256,vocabulary=99,gated=0,tied=1"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--parallel=tp=8 --global-batch=8 job.sh", "plan: 'tp=8' lacks the tokens of a sequence"),
+        ("--parallel=tp=8,sequence=9 job.sh", "a plan needs --global-batch=N, the sequences of a step"),
+        ("--global-batch=8 job.sh", "it names none"),
+        ("--parallel=xp=8 job.sh", "plan: 'xp=8' is not a part of a plan; valid: tp, pp"),
+        ("--parallel=zero=9,sequence=9 --global-batch=8 job.sh", "plan: zero is 9, must be 0 to 3"),
+        (
+            "--gpus=12 --parallel=tp=8,sequence=9 --global-batch=8 job.sh",
+            "plan tp=8,micro=1,sequence=9 needs 8 GPUs",
+        ),
+        (
+            "--gpus=16 --parallel=dp=16,sequence=9 --global-batch=8 job.sh",
+            "needs 16 GPUs and a multiple of 16 sequences, not 16 and 8",
+        ),
+    ],
+)
+def test_what_is_said_wrongly_is_refused_in_a_line(line: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        submit(line)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("model", ["llama3-70b", "resnet50"])
+def test_a_plan_that_cannot_be_read_is_said_where_it_would_count(model: str) -> None:
+    request, notes = submit(f"--model={model} job.sh", MEGATRON.replace(" 8 ", " $TP "))
+    assert not request.plan
+    assert notes == (
+        (
+            "note: no plan is read from the command line: tensor-model-parallel-size is $TP; "
+            "say it with --parallel",
+        )
+        if model == "llama3-70b"
+        else ()
+    )
+
+
+def test_a_plan_without_a_known_transformer_is_told_to_be_useless() -> None:
+    _, notes = submit("--model=resnet50 job.sh", MEGATRON)
+    assert (
+        notes[-1]
+        == "note: model resnet50 is not a transformer that Dally knows, so its plan counts for nothing"
+    )
+    _, notes = submit("job.sh", MEGATRON)
+    assert notes[-1].startswith("note: no --model names a transformer")
+
+
+def test_jobs_without_a_plan_are_told_nothing() -> None:
+    assert submit("--model=resnet50 job.sh") == (Request(model="resnet50", tag="1f"), ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus"),
+    [
+        ({"gpus": "8"}, 8),
+        ({"gpus": "h100:16"}, 16),
+        ({"gpus-per-node": "8", "nodes": "4"}, 32),
+        ({"gres": "gpu:h100:4", "nodes": "2"}, 8),
+        ({"gres": "gpu:4"}, 4),
+        ({"gpus-per-task": "1", "ntasks": "6"}, 6),
+        ({"gpus-per-task": "1"}, None),
+        ({"gpus-per-node": "8", "nodes": "2-4"}, None),
+        ({"gpus": "8", "gpus-per-node": "4", "nodes": "2"}, None),
+        ({}, None),
+    ],
+)
+def test_gpus_are_counted_where_the_options_fix_them(settings: Mapping[str, str], gpus: int | None) -> None:
+    assert asked_gpus(settings) == gpus

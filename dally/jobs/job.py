@@ -7,6 +7,7 @@ from math import ceil
 from typing import NamedTuple
 
 from dally.errors import InputError
+from dally.jobs.training_plan import TrainingPlan
 
 CHECKPOINTED = 85
 """Exit code by which a job says that it has written its checkpoint and wants to be requeued."""
@@ -76,6 +77,8 @@ class Job:
         epochs: Passes over its data until it ends, with `batch`; None: as many as its model's profile says.
         epoch_samples: Samples of one pass; None: as many as the profile says.
         machines: Names of the only machines it may use; None for any.
+        plan: How it trains the transformer that `model` names or spells out, with `batch` in sequences; None
+            if unknown. Where nothing is known of the model's shape, costs go by profiles.
 
     Raises:
         InputError: A number is out of range; the message names the job and the field.
@@ -102,6 +105,7 @@ class Job:
     epochs: float | None = None
     epoch_samples: int | None = None
     machines: frozenset[str] | None = None
+    plan: TrainingPlan | None = None
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +130,7 @@ class Job:
             if number is not None and not 0 < number < float("inf"):
                 raise InputError(f"job {self.job_id}: {name} is {number:g}, must be a positive number")
         self._check_copies()
+        self._check_plan()
         if self.machines is not None and not self.machines:
             raise InputError(f"job {self.job_id}: machines is empty, must name at least one")
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
@@ -148,6 +153,28 @@ class Job:
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {self.gpus_per_machine}, "
                 f"but a copy has its {self.gpus} GPUs on one machine"
+            )
+
+    def _check_plan(self) -> None:
+        plan = self.plan
+        if plan is None:
+            return
+        if self.kind is not JobKind.RIGID:
+            raise InputError(
+                f"job {self.job_id}: has a plan and is {self.kind}, but only rigid jobs have one"
+            )
+        if plan.gpus != self.gpus:
+            raise InputError(
+                f"job {self.job_id}: plan {plan} has {plan.gpus} GPUs, must have the job's {self.gpus}"
+            )
+        if self.batch is None:
+            raise InputError(
+                f"job {self.job_id}: has a plan and no batch, the sequences of a step on all its GPUs"
+            )
+        if self.batch % plan.batch_step:
+            raise InputError(
+                f"job {self.job_id}: batch is {self.batch}, must be a multiple of the plan's "
+                f"micro x dp = {plan.batch_step}"
             )
 
     def runs_on(self, shares: Sequence[int]) -> bool:

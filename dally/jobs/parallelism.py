@@ -101,9 +101,9 @@ class Parallelism:
         values: dict[str, object] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (piece.strip() for piece in part.partition("="))
-            if not equals or name not in _NAMES:
+            if not equals or name not in PLAN_KEYS:
                 raise InputError(
-                    f"plan: {part!r} is not a part of a plan; valid: {', '.join(_NAMES)}, as tp=8"
+                    f"plan: {part!r} is not a part of a plan; valid: {', '.join(PLAN_KEYS)}, as tp=8"
                 )
             if name in values:
                 raise InputError(f"plan: {name} is named twice")
@@ -120,7 +120,9 @@ class Parallelism:
         return ",".join(shown) or "dp=1"
 
 
-_NAMES = tuple(each.name for each in fields(Parallelism))
+PLAN_KEYS = tuple(each.name for each in fields(Parallelism))
+"""The keys of a plan's text."""
+
 _YES_NO = {"yes": True, "no": False}
 
 

@@ -12,6 +12,7 @@ from dally.atomic_file import write_atomically
 from dally.errors import InputError
 from dally.hostlist import expand, fold
 from dally.jobs.job import Job, JobKind
+from dally.jobs.training_plan import TrainingPlan
 from dally.traces.rows import (
     Draft,
     JobCollector,
@@ -152,6 +153,14 @@ def _machines(text: str) -> frozenset[str] | None:
         raise RowError("machines is no host list", f"machines is {text!r}: {error}") from error
 
 
+def _plan(text: str) -> TrainingPlan | None:
+    """The plan in a field; None if empty."""
+    try:
+        return TrainingPlan.parse(text) if text else None
+    except InputError as error:
+        raise RowError("plan is not valid", str(error)) from None
+
+
 _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "gpu_type": lambda text: text or None,
     "kind": _kind,
@@ -164,4 +173,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "batch": lambda text: whole(text, "batch") if text else None,
     NAME: str,
     "machines": _machines,
+    "plan": _plan,
 }

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
+from dally.jobs.training_plan import TrainingPlan
 
 Row = TypeVar("Row")
 
@@ -38,6 +39,7 @@ class Draft(NamedTuple):
     epochs: float | None = None
     epoch_samples: int | None = None
     machines: frozenset[str] | None = None
+    plan: TrainingPlan | None = None
 
 
 class Omission(StrEnum):
@@ -143,6 +145,8 @@ def _checked(draft: Draft) -> Job:
             reason = "duration_s is not a positive number"
         elif not 0 <= draft.submit_s < float("inf"):
             reason = "submit_s is not 0 or more"
+        elif draft.plan is not None:
+            reason = "plan does not fit the job"
         raise RowError(reason, str(error)) from error
 
 

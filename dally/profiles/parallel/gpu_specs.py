@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dally.errors import InputError
+from dally.jobs.training_plan import PRECISIONS
 from dally.profiles.parallel.step_constants import USUAL, StepConstants
-
-PRECISIONS = ("bf16", "fp8", "fp4")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
 from dally.jobs.progress import to_progress
+from dally.jobs.training_plan import TrainingPlan
 from dally.plan import Decision, Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.state import JobHistory
 
@@ -23,14 +24,21 @@ def job_data(job: Job) -> dict[str, Any]:
     data = {name: value for name, (value, default) in values.items() if value != default}
     if job.machines is not None:
         data["machines"] = sorted(job.machines)
+    if job.plan is not None:
+        data["plan"] = str(job.plan)
     return data
 
 
 def to_job(data: Mapping[str, Any]) -> Job:
     """Take back what `job_data` gave."""
     machines = data.get("machines")
-    kind = JobKind(data.get("kind", JobKind.RIGID))
-    return Job(**{**data, "kind": kind, "machines": None if machines is None else frozenset(machines)})
+    plan = data.get("plan")
+    special = {
+        "kind": JobKind(data.get("kind", JobKind.RIGID)),
+        "machines": None if machines is None else frozenset(machines),
+        "plan": None if plan is None else TrainingPlan.parse(plan),
+    }
+    return Job(**{**data, **special})
 
 
 def past_data(past: JobHistory) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""How a job trains a transformer: its parallel plan, the sequences that a rank takes at once, its precision."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from dally.errors import InputError
+from dally.jobs.parallelism import PLAN_KEYS, Parallelism
+
+PRECISIONS = ("bf16", "fp8", "fp4")
+"""Of matrix products with weights."""
+
+_MOST = 1_000_000_000
+_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How a transformer is trained on the GPUs of a job; with its model and its batch it tells a step's work.
+
+    Attributes:
+        parallelism: How the training is split over the GPUs.
+        sequence: Tokens of a sequence.
+        micro_batch: Sequences that go through a rank at once.
+        precision: Of matrix products with weights: bf16, fp8 or fp4.
+
+    Raises:
+        InputError: A number is out of range, or the precision is not known.
+    """
+
+    parallelism: Parallelism
+    sequence: int
+    micro_batch: int = 1
+    precision: str = PRECISIONS[0]
+
+    def __post_init__(self) -> None:
+        for name, number in (("sequence", self.sequence), ("micro", self.micro_batch)):
+            if not 1 <= number <= _MOST:
+                raise InputError(f"plan: {name} is {number}, must be 1 to {_MOST:,}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"plan: precision is {self.precision!r}, must be one of {', '.join(PRECISIONS)}")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole plan."""
+        return self.parallelism.gpus
+
+    @property
+    def batch_step(self) -> int:
+        """What a global batch is a multiple of, sequences: one microbatch for each replica."""
+        return self.micro_batch * self.parallelism.dp
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a plan such as `tp=8,pp=4,dp=2,zero=1,micro=1,sequence=8192`, perhaps with `precision=fp8`.
+
+        Raises:
+            InputError: A key is unknown, missing or named twice, or a value is wrong; one line says which.
+        """
+        axes: list[str] = []
+        values: dict[str, str] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals or name not in (*PLAN_KEYS, *_KEYS):
+                valid = ", ".join((*PLAN_KEYS, *_KEYS))
+                raise InputError(f"plan: {part!r} is not a part of a plan; valid: {valid}, as tp=8")
+            if name not in _KEYS:
+                axes.append(part)
+            elif name in values:
+                raise InputError(f"plan: {name} is named twice")
+            else:
+                values[name] = value
+        if "sequence" not in values:
+            raise InputError(f"plan: {text!r} lacks the tokens of a sequence, as sequence=4096")
+        return cls(
+            Parallelism.parse(",".join(axes)),
+            _whole("sequence", values["sequence"]),
+            _whole("micro", values.get("micro", "1")),
+            values.get("precision", PRECISIONS[0]),
+        )
+
+    def __str__(self) -> str:
+        """The plan as `parse` reads it; what is as usual is left out, but for the microbatch."""
+        precision = "" if self.precision == PRECISIONS[0] else f",precision={self.precision}"
+        return f"{self.parallelism},micro={self.micro_batch},sequence={self.sequence}{precision}"
+
+
+_KEYS = ("micro", "sequence", "precision")
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise InputError(f"plan: {name} is {text!r}, must be a whole number of at most {_DIGITS} digits")
+    return int(text)

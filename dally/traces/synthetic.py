@@ -174,7 +174,7 @@ def draw_gaps(jobs: int, gap_s: float, cv: float, rng: Random) -> "array[float]"
 def to_load(
     gaps_s: "array[float]", work: float, load: float | None, cluster_gpus: int | None
 ) -> "array[float]":
-    """Times between submissions, scaled so that jobs ask for a share of the cluster's GPU time until the last one.
+    """Times between submissions, scaled so that jobs ask for a share of the GPU time until the last.
 
     Args:
         gaps_s: The times, seconds.

@@ -74,8 +74,8 @@ RECIPES = (
     _recipe("qwen3-235b-a22b", "tp=2,pp=8,dp=16,vp=4,ep=32,zero=1,micro=1,sequence=4096", 8192, 1024),
     _recipe("deepseek-v3", "tp=2,pp=8,dp=64,vp=4,ep=64,zero=1,micro=1,sequence=4096", 8192, 1024),
 )
-"""Llama with `zero=3`, or 2 beside pipelines, is torchtitan's
-(benchmarks/llama3_h100_202412_torchtitan.md; 70B on 64 GPUs is its llama3_70b.toml), but 70B with `zero=3` alone is
-MPT-70B of MosaicML's llm-foundry (scripts/train/benchmarking/README.md). The others are NVIDIA's: Megatron-Bridge,
-docs/performance-summary-archive.md, DGX-H100, whose distributed optimizer is `zero=1`. Ours: up to how many GPUs a recipe
-grows, and bf16 for all, in which the constants of the H100 were fitted."""
+"""Llama with `zero=3`, or 2 beside pipelines, is torchtitan's (benchmarks/llama3_h100_202412_torchtitan.md;
+70B on 64 GPUs is its llama3_70b.toml), but 70B with `zero=3` alone is MPT-70B of MosaicML's llm-foundry
+(scripts/train/benchmarking/README.md). The others are NVIDIA's: Megatron-Bridge on DGX-H100, in
+docs/performance-summary-archive.md, whose distributed optimizer is `zero=1`. Ours: up to how many GPUs a
+recipe grows, and bf16 for all, in which the constants of the H100 were fitted."""

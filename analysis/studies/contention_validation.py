@@ -108,7 +108,10 @@ def exact(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float], seed: int 
 
 def shared(cycles: Sequence[Cycle], capacity_bps: Mapping[int, float]) -> list[float]:
     """The iteration times that the simulator foretells, seconds."""
-    flows = [Flow(each.links, each.demand_bps, each.comm_s, _constant(each.compute_s)) for each in cycles]
+    flows = [
+        Flow(dict.fromkeys(each.links, each.demand_bps), each.comm_s, _constant(each.compute_s))
+        for each in cycles
+    ]
     found = stretches(flows, capacity_bps)
     return [each.compute_s + each.comm_s * stretch for each, stretch in zip(cycles, found, strict=True)]
 

@@ -1,4 +1,4 @@
-"""How a job trains a transformer: its parallel plan, the sequences that a rank takes at once, its precision."""
+"""How a job trains a transformer: its parallel plan, its sequences and its precision."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -8,7 +8,8 @@ from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.costs import Cost, CostModel
-from dally.profiles.gang_iteration import Spread
+from dally.profiles.gang_iteration import PlanKey, Spread
+from dally.profiles.iteration import Prediction
 
 HEADERS = 1514 / 1448
 """Bytes on an Ethernet of 1,500 bytes a packet for each byte of gradients, over TCP with time stamps."""
@@ -26,14 +27,13 @@ class Flow:
     """The traffic of one job.
 
     Attributes:
-        links: The domains whose uplinks its ring crosses, once each way.
-        demand_bps: What it sends over each while it communicates alone, headers included.
+        demands_bps: The domains whose uplinks it crosses, and what it sends over each of them each way while
+            it communicates alone, headers included.
         comm_s: Seconds of an iteration in which it communicates alone.
         idle_s: Seconds of an iteration in which it does not, by how many times as long communication takes.
     """
 
-    links: tuple[int, ...]
-    demand_bps: float
+    demands_bps: Mapping[int, float]
     comm_s: float
     idle_s: Callable[[float], float]
 
@@ -82,12 +82,13 @@ class _Sharing:
 
     def __init__(self, flows: Sequence[Flow], capacity_bps: Mapping[int, float]) -> None:
         self._flows, self._capacity_bps = flows, capacity_bps
-        self._demands_bps = [flow.demand_bps for flow in flows]
-        self._links = [[link for link in flow.links if link in capacity_bps] for flow in flows]
+        self._links = [[link for link in flow.demands_bps if link in capacity_bps] for flow in flows]
         self._on: dict[int, list[int]] = {}
+        self._demands_bps: dict[int, dict[int, float]] = {}
         for number, links in enumerate(self._links):
             for link in links:
                 self._on.setdefault(link, []).append(number)
+                self._demands_bps.setdefault(link, {})[number] = flows[number].demands_bps[link]
         self._beside = [
             sorted({other for link in links for other in self._on[link]} - {number})
             for number, links in enumerate(self._links)
@@ -109,12 +110,14 @@ class _Sharing:
 
     def stretch(self, number: int, without: int = -1) -> float:
         """How many times as long a job's communication takes, perhaps with one of the others gone."""
-        demand_bps, longest = self._demands_bps[number], 1.0
+        longest = 1.0
         for link in self._links[number]:
-            others, wanted_bps = [], demand_bps
+            demands_bps = self._demands_bps[link]
+            demand_bps = wanted_bps = demands_bps[number]
+            others = []
             for other in self._on[link]:
                 if other != number and other != without:
-                    theirs_bps, busy = self._demands_bps[other], self._met[number, other]
+                    theirs_bps, busy = demands_bps[other], self._met[number, other]
                     others.append((theirs_bps, busy))
                     wanted_bps += busy * (theirs_bps if theirs_bps < demand_bps else demand_bps)
             capacity_bps = self._capacity_bps[link]
@@ -148,7 +151,7 @@ class _Idle:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A job whose ring crosses links, and how many times as long its communication takes now."""
+    """A job that crosses links, and how many times as long its communication takes now."""
 
     job: Job
     allocation: Allocation
@@ -165,7 +168,7 @@ class SharedLinks:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._idle: dict[tuple[str, int, Spread], _Idle] = {}
+        self._idle: dict[tuple[str, int, Spread] | PlanKey, _Idle] = {}
         self._running: dict[str, _Running] = {}
         self._on: dict[int, dict[str, None]] = {}
         self._touched: set[int] = set()
@@ -176,18 +179,18 @@ class SharedLinks:
         if flow is None:
             return
         self._running[job.job_id] = _Running(job, allocation, flow)
-        for link in flow.links:
+        for link in flow.demands_bps:
             self._on.setdefault(link, {})[job.job_id] = None
-        self._touched.update(flow.links)
+        self._touched.update(flow.demands_bps)
 
     def stop(self, job_id: str) -> None:
         """Remove a job that runs no more."""
         gone = self._running.pop(job_id, None)
         if gone is None:
             return
-        for link in gone.flow.links:
+        for link in gone.flow.demands_bps:
             del self._on[link][job_id]
-        self._touched.update(gone.flow.links)
+        self._touched.update(gone.flow.demands_bps)
 
     def changes(self) -> list[tuple[str, Cost]]:
         """The running jobs whose rate has changed since the last call, each with its cost now."""
@@ -225,34 +228,52 @@ class SharedLinks:
         links = crossed_links(self._costs.topology, allocation)
         if alone is None or alone.comm_s <= 0 or not links:
             return None
-        key = job.model, job.gpus, self._costs.spread(allocation)
+        demands_bps = _demands_bps(self._costs.topology, allocation, links, alone)
+        if not demands_bps:
+            return None
+        key: tuple[str, int, Spread] | PlanKey = job.model, job.gpus, self._costs.spread(allocation)
+        if self._costs.plan_gap(job) == "":
+            key = self._costs.plan_key(job, allocation)
         if key not in self._idle:
             self._idle[key] = _Idle(self._costs, job, allocation)
-        narrowest_bps = min(_uplink_bps(self._costs.topology, link) for link in links)
-        demand_bps = narrowest_bps
-        if alone.reduced_bytes is not None:
-            # What each rank of a ring sends while it communicates, so each machine's last one.
-            ranks = sum(gpus for _, gpus in allocation)
-            sent_bps = HEADERS * 8 * ring_factor(ranks) * alone.reduced_bytes / alone.comm_s
-            demand_bps = min(narrowest_bps, sent_bps)
-        return Flow(links, demand_bps, alone.comm_s, self._idle[key])
+        return Flow(demands_bps, alone.comm_s, self._idle[key])
 
     def _component(self, name: str) -> tuple[list[str], dict[int, float]]:
         """The jobs that crowded links join to a job, itself first, and the bandwidth of these links."""
         names, crowded_bps, seen = {name: None}, {}, set()
         queue = [name]
         while queue:
-            for link in self._running[queue.pop()].flow.links:
+            for link in self._running[queue.pop()].flow.demands_bps:
                 if link in seen:
                     continue
                 seen.add(link)
                 capacity_bps = _uplink_bps(self._costs.topology, link)
-                wanted_bps = fsum(self._running[other].flow.demand_bps for other in self._on[link])
+                wanted_bps = fsum(self._running[other].flow.demands_bps[link] for other in self._on[link])
                 if wanted_bps > capacity_bps:
                     crowded_bps[link] = capacity_bps
                     queue += [other for other in self._on[link] if other not in names]
                     names |= self._on[link]
         return [*names], crowded_bps
+
+
+def _demands_bps(
+    topology: Topology, allocation: Allocation, links: Sequence[int], alone: Prediction
+) -> dict[int, float]:
+    """What a job that runs alone sends over each link that it crosses while it communicates, bits per second.
+
+    By its plan what its axes send, which differs by level; else what each rank of a ring sends, so each
+    machine's last one. Where nobody knows that, all that its narrowest link gives.
+    """
+    if alone.sent_bytes is not None:
+        rates = [8 * sent / alone.comm_s for sent in alone.sent_bytes]
+        by_link = {link: rates[topology.domains[link].level] for link in links}
+        return {link: min(rate, _uplink_bps(topology, link)) for link, rate in by_link.items() if rate > 0}
+    demand_bps = min(_uplink_bps(topology, link) for link in links)
+    if alone.reduced_bytes is not None:
+        ranks = sum(gpus for _, gpus in allocation)
+        sent_bps = HEADERS * 8 * ring_factor(ranks) * alone.reduced_bytes / alone.comm_s
+        demand_bps = min(demand_bps, sent_bps)
+    return dict.fromkeys(links, demand_bps)
 
 
 def crossed_links(topology: Topology, allocation: Allocation) -> tuple[int, ...]:

@@ -9,12 +9,14 @@ from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.jobs.progress import ReportedProgress
+from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.averaging import Averaging
 from dally.profiles.files import ProfileSet
-from dally.profiles.gang_iteration import GangIterations, Split, Spread, gpus_of
+from dally.profiles.gang_iteration import GangIterations, PlanKey, Split, Spread, gpus_of
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
 from dally.profiles.local_batch import batch_factor, compute_pass
+from dally.profiles.plan_iteration import plan_compute_s
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
 from dally.profiles.schema import Learning, Restart
@@ -66,8 +68,9 @@ _MOST_FILTERS = 256
 class CostModel(GangIterations):
     """Predicts what placements cost; remembers what it predicted.
 
-    A job without a profile is taken as insensitive to GPU types, and to the network but for what is assumed;
-    its costs are marked extrapolated. If it reports how fast it is, its costs go by that.
+    A job goes by its plan where that tells (`plan_gap`), else by its model's profile. One without either is
+    taken as insensitive to GPU types, and to the network but for what is assumed; its costs are marked
+    extrapolated. If it reports how fast it is, its costs go by that.
 
     Args:
         topology: The cluster.
@@ -104,10 +107,11 @@ class CostModel(GangIterations):
         self.averaging = averaging
         self._idle = IdleCluster(topology)
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
+        self._plan_costs: dict[tuple[Gang, PlanKey], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
-        self._best_s: dict[tuple[str, Gang, float], float] = {}
+        self._best_s: dict[tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
+        self._type_speeds: dict[tuple[str, Gang, int | None, TrainingPlan | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
 
@@ -117,7 +121,13 @@ class CostModel(GangIterations):
         On a cluster that others use, too, which machines have CPUs left changes by the minute.
         """
         if len(self._filters) >= _MOST_FILTERS:
-            for remembered in (self._costs, self._learning_costs, self._best_s, self._type_speeds):
+            for remembered in (
+                self._costs,
+                self._plan_costs,
+                self._learning_costs,
+                self._best_s,
+                self._type_speeds,
+            ):
                 remembered.clear()
             self._idle = IdleCluster(self.topology)
             self._filters.clear()
@@ -215,6 +225,8 @@ class CostModel(GangIterations):
         gpus = gpus_of(job, allocation)
         if gpus == job.gpus == len(self.topology.gpu_types) == 1:
             return _ALONE
+        if job.plan is not None and self.plan_gap(job) == "":
+            return self._plan_cost(job, allocation)
         if (measured := self._reported_speeds(job)) is not None:
             return self._reported_cost(job, measured, allocation)
         if not job.model or self.profiles is None:
@@ -226,6 +238,13 @@ class CostModel(GangIterations):
         if known is None:
             known = self._costs[key] = self._compare(job, spread, batch)
         return known
+
+    def _plan_cost(self, job: Job, allocation: Allocation) -> Cost:
+        plan = self.plan_key(job, allocation)
+        key = job.gang, plan
+        if key not in self._plan_costs:
+            self._plan_costs[key] = self._relative(job, self._predict_plan(plan))
+        return self._plan_costs[key]
 
     def _learning_cost(self, job: Job, allocation: Allocation, learning: Learning, number: int) -> Cost:
         """The cost with the best of the batches that the job may have there, in a phase of its training."""
@@ -279,7 +298,7 @@ class CostModel(GangIterations):
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        key = job.model, job.gang, job.batch
+        key = job.model, job.gang, job.batch, job.plan
         reported = self._reported_speeds(job) is not None
         if not reported and key in self._type_speeds:
             return self._type_speeds[key]
@@ -298,6 +317,8 @@ class CostModel(GangIterations):
 
         1 for types without a profile of the model.
         """
+        if self.plan_gap(job) == "":
+            return self._relative_speeds(job, self._plan_compute_s(job))
         key = job.model, job.gpu_type
         if key not in self._worker_speeds:
             reference = self._profile_batch(job)
@@ -311,11 +332,22 @@ class CostModel(GangIterations):
                 for gpu_type, profile in profiles.items()
                 if profile is not None
             }
-            least_s = min(compute_s.values(), default=1.0)
-            self._worker_speeds[key] = {
-                gpu_type: least_s / compute_s.get(gpu_type, least_s) for gpu_type in profiles
-            }
+            self._worker_speeds[key] = self._relative_speeds(job, compute_s)
         return self._worker_speeds[key]
+
+    def _plan_compute_s(self, job: Job) -> Mapping[str, float]:
+        """Seconds that a step of a job's plan computes on each GPU type that it accepts."""
+        assert job.plan is not None, "it goes by its plan"
+        return {
+            gpu_type: plan_compute_s(job.model, job.plan, job.batch or 0, gpu_type)
+            * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
+            for gpu_type in self._idle.accepted(job)
+        }
+
+    def _relative_speeds(self, job: Job, compute_s: Mapping[str, float]) -> Mapping[str, float]:
+        """1 for the fastest of the types that a job accepts, and for those of which nothing is known."""
+        least_s = min(compute_s.values(), default=1.0)
+        return {gpu_type: least_s / compute_s.get(gpu_type, least_s) for gpu_type in self._idle.accepted(job)}
 
     def most_gpus(self, job: Job) -> int:
         """The most GPUs that a job can use and the idle cluster can give it, shared out as it asks."""
@@ -400,13 +432,10 @@ class CostModel(GangIterations):
 
     def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
         """An iteration against that of the best placement."""
-        batch = self._local_batch(job, job.gpus)
-        key = job.model, job.gang, batch
+        plan = None if job.plan is None else (job.plan, job.batch)
+        key = job.model, job.gang, self._local_batch(job, job.gpus), plan
         if key not in self._best_s:
-            best = [
-                self._predict(job, self.spread(place), batch)
-                for place in self._idle.best_placements(job.gang)
-            ]
+            best = [self.prediction(job, place) for place in self._idle.best_placements(job.gang)]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)
         return Cost(
             slowdown=worth * prediction.iteration_s / self._best_s[key],

@@ -1,4 +1,4 @@
-"""The iteration of a gang, from where its GPUs are, the batch of each, and the profiles of their types."""
+"""The iteration of a gang, from where its GPUs are, the batch of each, and profiles or its plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,14 +8,23 @@ from math import fsum
 
 from dally.cluster.topology import Allocation, Shape, Topology
 from dally.jobs.job import Job, JobKind
+from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.local_batch import batch_factor
+from dally.profiles.parallel.rank_placement import RankPlacement, RankPlacer
+from dally.profiles.plan_iteration import plan_gap, predict_by_plan, training_step
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.schema import Profile
 
 _REMEMBERED = 64
 """Allocations whose spread is remembered: policies ask about few of them, again and again."""
+
+_REMEMBERED_RANKS = 4096
+"""Allocations for which it is remembered where their ranks are."""
+
+PlanKey = tuple[str, TrainingPlan, int, RankPlacement]
+"""Model, plan, batch and where the ranks are: all that an iteration depends on which goes by a plan."""
 
 Spread = tuple[Shape, tuple[int, ...]]
 """All that a gang's speed depends on: its shape; for a batch split by speed over types, the GPUs of each."""
@@ -63,7 +72,7 @@ def split_by_speed(parts: Sequence[Prediction], gpus: Sequence[int]) -> Predicti
 
 
 class GangIterations:
-    """Predicts iterations of gangs from profiles; remembers them.
+    """Predicts iterations of gangs, by their plans where these tell, else from profiles; remembers them.
 
     Args:
         topology: The cluster.
@@ -79,6 +88,8 @@ class GangIterations:
         self.profiles = profiles
         self.split = split
         self.error = error
+        self._placed = lru_cache(_REMEMBERED_RANKS)(RankPlacer(topology).place)
+        self._by_plan: dict[PlanKey, Prediction] = {}
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_machines = lru_cache(_REMEMBERED)(self._spread)
@@ -86,11 +97,23 @@ class GangIterations:
         self._predictions: dict[tuple[str, Spread, float, int | None], Prediction | None] = {}
 
     def knows(self, job: Job) -> bool:
-        """Whether a job's model has a profile."""
-        return self._profile(job.model, job.gpu_type or "") is not None
+        """Whether a job's model has a profile, or its plan tells what placements cost it."""
+        return self.plan_gap(job) == "" or self._profile(job.model, job.gpu_type or "") is not None
+
+    def plan_gap(self, job: Job) -> str | None:
+        """Why a job's costs do not go by its plan, in one line; empty if they do, None if it has none.
+
+        A plan goes only where it tells on all GPU types that the job may have: what it says on one cannot be
+        held against what a profile says on another.
+        """
+        if job.plan is None:
+            return None
+        plan, batch = job.plan, job.batch or 0
+        types = (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
+        return next(filter(None, (plan_gap(job.model, plan, batch, name) for name in types)), "")
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
-        """The iteration of a job's gang on an allocation; None without a profile.
+        """The iteration of a job's gang on an allocation; None if neither its plan nor a profile tells.
 
         Args:
             job: The job.
@@ -99,8 +122,31 @@ class GangIterations:
         """
         if not job.model:
             return None
+        if self.plan_gap(job) == "":
+            return self._predict_plan(self.plan_key(job, allocation), stretch)
         batch = self._local_batch(job, gpus_of(job, allocation))
         return self._predict(job, self.spread(allocation), batch, stretch)
+
+    def plan_key(self, job: Job, allocation: Allocation) -> PlanKey:
+        """All that an iteration depends on which goes by a plan."""
+        assert job.plan is not None, "it goes by its plan"
+        return job.model, job.plan, job.batch or 0, self._placed(allocation)
+
+    def _predict_plan(self, key: PlanKey, stretch: float = 1.0) -> Prediction:
+        """The iteration of a gang by its plan: its slowest GPU type's, as all have the same batch."""
+        if stretch == 1.0 and key in self._by_plan:
+            return self._by_plan[key]
+        model, plan, batch, ranks = key
+        parts = {
+            name: predict_by_plan(training_step(model, plan, batch, name, ranks), ranks.lowest, stretch)
+            for name in ranks.gpu_types
+        }
+        if self.error is not None:
+            parts = {name: self.error.believed(part, model, name) for name, part in parts.items()}
+        found = split_evenly([*parts.values()])
+        if stretch == 1.0:
+            self._by_plan[key] = found
+        return found
 
     def spread(self, allocation: Allocation) -> Spread:
         """All that a gang's speed depends on; on one machine the same as on each machine like it."""

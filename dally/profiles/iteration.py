@@ -20,7 +20,7 @@ from dally.profiles.measured_points import (
 )
 from dally.profiles.schema import TIERS, Bucket, Compute, Point, Profile
 
-Method = Literal["measured", "replay", "window", "compute"]
+Method = Literal["measured", "replay", "window", "compute", "plan"]
 AllReduce = Callable[[float], float]
 """Seconds that an all-reduce of so many bytes takes."""
 
@@ -41,11 +41,14 @@ class Prediction:
         iteration_s: The whole iteration, seconds.
         exposed_s: Part of it in which communication keeps the GPUs waiting, seconds.
         comm_s: Part of it in which it communicates, hidden by compute or not, seconds; 0 where nobody knows.
+            By a plan only what leaves machines counts.
         reduced_bytes: Data all-reduced in it, bytes; None if unknown.
-        method: A measurement of just this shape, the replay of the buckets, the window formula, or compute
-            alone.
+        method: A measurement of just this shape, the replay of the buckets, the window formula, compute
+            alone, or the job's parallel plan.
         extrapolated: Whether it lies outside of what was measured.
         note: What was outside, in words; empty if nothing.
+        sent_bytes: By a plan, the bytes out of one machine, one rack, ... by the cluster's levels: out of the
+            one that sends most; None: a ring sends them.
     """
 
     iteration_s: float
@@ -55,6 +58,7 @@ class Prediction:
     method: Method
     extrapolated: bool
     note: str
+    sent_bytes: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,31 @@
-"""Which ranks of a parallel plan form a group, and over how many machines each group lies."""
+"""Which ranks of a parallel plan form a group, and over how many machines and racks each group lies."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dally.errors import InputError
 from dally.jobs.parallelism import Axis, Parallelism
+
+_Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """How the groups of an axis lie over the domains of one level: machines, racks, or what is above.
+
+    Attributes:
+        domains: That the widest-spread group lies on.
+        inside: The most of its ranks in one of them.
+        sharers: The most groups of the axis that leave one domain: they share its links.
+    """
+
+    domains: int
+    inside: int
+    sharers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +38,7 @@ class RankGroup:
         machines: Machines (or NVLink domains) that it lies on.
         inside: The most of its ranks on one of them.
         sharers: The most groups of the axis that leave one machine: they share its links.
+        above: The same for racks, and so on up.
     """
 
     axis: Axis
@@ -27,11 +46,17 @@ class RankGroup:
     machines: int
     inside: int
     sharers: int
+    above: tuple[Crossing, ...] = ()
 
     @property
     def crosses(self) -> bool:
         """Whether it spans machines."""
         return self.machines > 1
+
+    @property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """By level, machines first."""
+        return (Crossing(self.machines, self.inside, self.sharers), *self.above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +66,9 @@ class GroupSpread:
     Attributes:
         groups: The widest-spread group of each axis of two or more ranks. `dp` stands for the ranks with the
             same weights: those of dp and cp.
-        machine_gpus: The plan's GPUs on its smallest machine.
     """
 
     groups: Mapping[Axis, RankGroup]
-    machine_gpus: int
 
     @property
     def crossing(self) -> tuple[Axis, ...]:
@@ -59,53 +82,70 @@ def whole_machines(gpus: int, each: int) -> tuple[int, ...]:
     return (*[each] * full, *([rest] if rest else []))
 
 
-def spread_groups(plan: Parallelism, machines: Sequence[int]) -> GroupSpread:
+def spread_groups(
+    plan: Parallelism, machines: Sequence[int], domains: Sequence[Sequence[int]] = ()
+) -> GroupSpread:
     """Put a plan's ranks on machines, one machine after the other.
 
     Args:
         plan: The plan; rank numbers count its axes in its order, the first fastest.
         machines: GPUs that the plan has on each machine or NVLink domain.
+        domains: By level, the number of each one's domain, itself at the first; none: machines alone.
 
     Raises:
         InputError: The machines' GPUs are not the plan's.
     """
     if sum(machines) != plan.gpus:
         raise InputError(f"placement: has {sum(machines)} GPUs, the plan {plan} needs {plan.gpus}")
-    machine_of = list(chain.from_iterable(repeat(number, count) for number, count in enumerate(machines)))
+    levels = [
+        np.repeat(np.asarray(numbers, dtype=np.int64), machines)
+        for numbers in domains or [range(len(machines))]
+    ]
+    ranks = np.arange(plan.gpus, dtype=np.int64).reshape([plan.size(axis) for axis in reversed(plan.order)])
     found: dict[Axis, RankGroup] = {}
     for axis in Axis:
-        axes: set[Axis] = {Axis.DATA, Axis.CONTEXT} if axis is Axis.DATA else {axis}
-        groups = list(_expert_groups(plan) if axis is Axis.EXPERT else _groups(plan, axes))
-        if len(groups[0]) > 1:
-            found[axis] = _widest(axis, [Counter(machine_of[rank] for rank in group) for group in groups])
-    return GroupSpread(found, min(machines))
+        groups = _groups(plan, axis, ranks)
+        if groups.shape[1] > 1:
+            nearest, *farther = (_crossing(domain_of[groups]) for domain_of in levels)
+            found[axis] = RankGroup(
+                axis, groups.shape[1], nearest.domains, nearest.inside, nearest.sharers, tuple(farther)
+            )
+    return GroupSpread(found)
 
 
-def _groups(plan: Parallelism, axes: set[Axis]) -> Iterator[list[int]]:
-    """Ranks that differ in these axes alone."""
-    members: dict[tuple[int, ...], list[int]] = {}
-    sizes = [plan.size(axis) for axis in plan.order]
-    strides = [prod(sizes[:place]) for place in range(len(sizes))]
-    for rank in range(plan.gpus):
-        place = tuple(
-            rank // stride % size
-            for axis, stride, size in zip(plan.order, strides, sizes, strict=True)
-            if axis not in axes
-        )
-        members.setdefault(place, []).append(rank)
-    yield from members.values()
+def _groups(plan: Parallelism, axis: Axis, ranks: _Ints) -> _Ints:
+    """(groups, size) ranks that differ in one axis alone; experts are split among neighbours of one stage.
+
+    Args:
+        plan: The plan.
+        axis: The axis; data stands for data and context.
+        ranks: Their numbers by the places in all axes, the outermost first.
+    """
+    inner = {
+        Axis.DATA: (Axis.DATA, Axis.CONTEXT),
+        Axis.EXPERT: (Axis.TENSOR, Axis.CONTEXT, Axis.DATA),
+    }.get(axis, (axis,))
+    places = list(reversed(plan.order))
+    apart = [place for place, each in enumerate(places) if each not in inner]
+    together = [place for place, each in enumerate(places) if each in inner]
+    size = plan.ep if axis is Axis.EXPERT else int(np.prod([ranks.shape[place] for place in together]))
+    return ranks.transpose(apart + together).reshape(-1, size)
 
 
-def _expert_groups(plan: Parallelism) -> Iterator[list[int]]:
-    """Neighbours among the ranks of one stage."""
-    for stage in _groups(plan, {Axis.TENSOR, Axis.CONTEXT, Axis.DATA}):
-        for first in range(0, len(stage), plan.ep):
-            yield stage[first : first + plan.ep]
+def _crossing(domains: _Ints) -> Crossing:
+    """How groups lie over domains.
 
-
-def _widest(axis: Axis, groups: Sequence[Counter[int]]) -> RankGroup:
-    leaving = Counter(chain.from_iterable(group for group in groups if len(group) > 1))
-    widest = max(groups, key=lambda group: (len(group), -max(group.values())))
-    return RankGroup(
-        axis, widest.total(), len(widest), max(widest.values()), max(leaving.values(), default=0)
-    )
+    Args:
+        domains: (groups, size) the domain of each rank of each group.
+    """
+    groups, size = domains.shape
+    if (domains == domains[:, :1]).all():
+        return Crossing(1, size, 0)
+    count = int(domains.max()) + 1
+    pairs, ranks = np.unique(domains + count * np.arange(groups)[:, None], return_counts=True)
+    group_of, domain_of = np.divmod(pairs, count)
+    spans = np.bincount(group_of, minlength=groups)
+    fullest = np.maximum.reduceat(ranks, np.searchsorted(group_of, np.arange(groups)))
+    widest = int(spans.max())
+    leaving: NDArray[Any] = np.bincount(domain_of[spans[group_of] > 1])
+    return Crossing(widest, int(fullest[spans == widest].min()), int(leaving.max()))

@@ -1,5 +1,6 @@
 """One training step of a parallel plan: its time by phase, from sizes, data sheets and a few constants."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import log2
@@ -7,7 +8,8 @@ from math import log2
 from dally.errors import InputError
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.parallel.gpu_specs import GpuSpec
-from dally.profiles.parallel.rank_groups import GroupSpread, RankGroup, spread_groups
+from dally.profiles.parallel.link_tiers import Tier, Traffic
+from dally.profiles.parallel.rank_groups import Crossing, GroupSpread, RankGroup, spread_groups
 from dally.profiles.parallel.step_constants import StepConstants
 from dally.profiles.parallel.transformer import Transformer
 
@@ -100,6 +102,8 @@ class TrainingStep:
         precision: Of matrix products with weights: bf16, fp8 or fp4.
         fused_attention: Whether scores stay in the chip (FlashAttention).
         gradient_bytes: Bytes of a gradient on the wire.
+        links: The links out of machines, out of racks, and so on as far as the plan spans several; none:
+            those of the GPU type's data sheet.
     """
 
     model: Transformer
@@ -110,6 +114,7 @@ class TrainingStep:
     precision: str = "bf16"
     fused_attention: bool = True
     gradient_bytes: int = 2
+    links: tuple[Tier, ...] = ()
 
     def __post_init__(self) -> None:
         self.gpu.matrix_flops(self.precision)
@@ -126,8 +131,15 @@ class TrainingStep:
 
     @cached_property
     def spread(self) -> GroupSpread:
-        """Which groups of ranks lie inside one machine."""
-        return spread_groups(self.plan, self.machines)
+        """Which groups of ranks lie inside one machine, one rack, ..."""
+        return spread_groups(self.plan, self.machines, [tier.domains for tier in self.tiers])
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The links that the plan crosses, those out of machines first."""
+        share = self.gpu.network_bytes_per_s
+        machines = tuple(range(len(self.machines)))
+        return self.links or (Tier(machines, share * min(self.machines), share),)
 
     @cached_property
     def stage_layers(self) -> tuple[int, ...]:
@@ -241,9 +253,7 @@ class TrainingStep:
             return 2 * passes * self._collective_s(group, 2 * self.activation_bytes, constants)
         if axis is Axis.EXPERT:
             return 2 * passes * self._all_to_all_s(group, constants)
-        keys = _ACTIVATION_BYTES * self.tokens * 2 * self.model.kv_width / self.plan.tp
-        sent = (passes + 1) * keys * group.size
-        return constants.exposed * self._collective_s(group, sent, constants)
+        return constants.exposed * self._collective_s(group, self._context_bytes(group), constants)
 
     def _send_s(self, constants: StepConstants) -> float:
         """Seconds in which a stage passes a microbatch on, and its gradient back.
@@ -253,9 +263,19 @@ class TrainingStep:
         group = self.spread.groups.get(Axis.PIPELINE)
         if group is None:
             return 0.0
-        rate = self._network_rate(constants) if group.crosses else self._domain_rate
-        send_s = 2 * (self.activation_bytes / self.plan.tp / rate + constants.latency_s)
+        send_s = self._one_send_s(group, constants)
         return send_s if self.plan.vp == 1 else send_s * self.plan.vp * constants.exposed
+
+    def _one_send_s(self, group: RankGroup, constants: StepConstants) -> float:
+        """Seconds in which one chunk of a stage passes a microbatch on, and its gradient back."""
+        rate = self._domain_rate
+        if group.crosses:
+            # A rank has its own part of its machine's links; those of racks belong to whoever sends.
+            rates = [self.tiers[0].rank_bytes_per_s]
+            above = zip(self.tiers[1:], group.above, strict=True)
+            rates += [tier.bytes_per_s / at.sharers for tier, at in above if at.sharers]
+            rate = min(rates) * constants.network
+        return 2 * (self.activation_bytes / self.plan.tp / rate + constants.latency_s)
 
     def _data_s(self, constants: StepConstants, compute_s: float) -> float:
         """Exposed seconds of gradients and of sharded weights.
@@ -268,15 +288,22 @@ class TrainingStep:
         group = self.spread.groups.get(Axis.DATA)
         if group is None:
             return 0.0
-        zero, times = self.plan.zero, 1
-        sent = self.gradient_bytes + (self.gradient_bytes if zero == 0 else _ACTIVATION_BYTES)
-        if zero == 3:
-            sent += _ACTIVATION_BYTES
-            times = self.batch.microbatches(self.plan)
-        spent_s = times * self._collective_s(group, sent * self._reduced_parameters(group), constants)
-        rings = {2: 2, 3: 3}.get(zero, 0) * times * max(self.stage_layers)
+        times = self._data_times
+        spent_s = times * self._collective_s(group, self._data_bytes(group), constants)
+        rings = {2: 2, 3: 3}.get(self.plan.zero, 0) * times * max(self.stage_layers)
         hops_s = rings * (group.size - 1) * constants.hop_s
         return max(constants.exposed * spent_s, spent_s - compute_s) + hops_s
+
+    @property
+    def _data_times(self) -> int:
+        """How often a step reduces and gathers."""
+        return self.batch.microbatches(self.plan) if self.plan.zero == 3 else 1
+
+    def _data_bytes(self, group: RankGroup) -> float:
+        """Bytes that are reduced and gathered each time."""
+        zero = self.plan.zero
+        each = self.gradient_bytes + (self.gradient_bytes if zero == 0 else _ACTIVATION_BYTES)
+        return (each + (_ACTIVATION_BYTES if zero == 3 else 0)) * self._reduced_parameters(group)
 
     def _reduced_parameters(self, group: RankGroup) -> float:
         """Weights of a rank that its data-parallel group shares, those of experts by their fewer replicas."""
@@ -290,20 +317,17 @@ class TrainingStep:
         """Bytes per second of a GPU inside its NVLink domain."""
         return self.gpu.domain_bytes_per_s * _NVLINK
 
-    def _network_rate(self, constants: StepConstants) -> float:
-        """Bytes per second of a GPU's share of the network."""
-        return self.gpu.network_bytes_per_s * constants.network
-
     def _collective_s(self, group: RankGroup, sent: float, constants: StepConstants) -> float:
         """Seconds of collectives that send (n-1)/n of so many bytes.
 
         Rings are hierarchical: (m-1)/m of the bytes leave each of m machines, over the links of all its GPUs,
-        which its groups share (BlueConnect, Cho et al., MLSys 2019).
+        which its groups share (BlueConnect, Cho et al., MLSys 2019), and so on for racks.
         """
         seconds = (group.inside - 1) / group.inside * sent / self._domain_rate
-        if group.crosses:
-            links = self._network_rate(constants) * self.spread.machine_gpus / group.sharers
-            seconds = max(seconds, (group.machines - 1) / group.machines * sent / links)
+        for tier, at in zip(self.tiers, group.crossings, strict=True):
+            if at.sharers:
+                rate = tier.bytes_per_s * constants.network / at.sharers
+                seconds = max(seconds, (at.domains - 1) / at.domains * sent / rate)
         return seconds + constants.latency_s * log2(group.size)
 
     def _all_to_all_s(self, group: RankGroup, constants: StepConstants) -> float:
@@ -312,9 +336,48 @@ class TrainingStep:
         A token goes to its experts' ranks, over the network once to each machine that has one; NVLink carries
         it on (DeepSeek-V3 Technical Report, 2024, section 3.2.2).
         """
-        choices, machines = self.model.top_k, group.machines
+        choices = self.model.top_k
         seconds = (group.size - 1) / group.size * choices * self.activation_bytes / self._domain_rate
-        if group.crosses:
-            copies = (machines - 1) * (1 - (1 - 1 / machines) ** choices)
-            seconds = max(seconds, copies * self.activation_bytes / self._network_rate(constants))
+        for number, (tier, at) in enumerate(zip(self.tiers, group.crossings, strict=True)):
+            if at.sharers:
+                rank = tier.rank_bytes_per_s if number == 0 else tier.bytes_per_s / (at.sharers * at.inside)
+                seconds = max(seconds, self._copied_bytes(group, at) / (rank * constants.network))
         return seconds + constants.latency_s * log2(group.size)
+
+    def _copied_bytes(self, group: RankGroup, at: Crossing) -> float:
+        """Bytes of a rank's tokens that leave a domain of the level for the other machines of its group."""
+        others = group.machines - group.machines / at.domains
+        return others * (1 - (1 - 1 / group.machines) ** self.model.top_k) * self.activation_bytes
+
+    def traffic(self, constants: StepConstants) -> Mapping[Axis, Traffic]:
+        """What each axis sends out of machines in a step; axes that do not are left out."""
+        count = self.batch.microbatches(self.plan)
+        layers = count * max(self.stage_layers)
+        passes = self.plan.layer_passes - 1
+        found: dict[Axis, Traffic] = {}
+        for axis, group in self.spread.groups.items():
+            if not group.crosses or (axis is Axis.EXPERT and not self.model.experts):
+                continue
+            if axis is Axis.EXPERT:
+                times, each_s = 2 * passes * layers, self._all_to_all_s(group, constants)
+                sent = [self._copied_bytes(group, at) * at.sharers * at.inside for at in group.crossings]
+            elif axis is Axis.PIPELINE:
+                times, each_s = count * self.plan.vp, self._one_send_s(group, constants)
+                # A domain between two others passes activations on and gradients back.
+                part = self.activation_bytes / self.plan.tp
+                sent = [part * at.sharers * min(2, at.domains - 1) for at in group.crossings]
+            else:
+                times, ring = {
+                    Axis.TENSOR: (2 * passes * layers, 2 * self.activation_bytes),
+                    Axis.CONTEXT: (layers, self._context_bytes(group)),
+                    Axis.DATA: (self._data_times, self._data_bytes(group)),
+                }[axis]
+                each_s = self._collective_s(group, ring, constants)
+                sent = [ring * at.sharers * (at.domains - 1) / at.domains for at in group.crossings]
+            found[axis] = Traffic(times * each_s, tuple(times * each for each in sent))
+        return found
+
+    def _context_bytes(self, group: RankGroup) -> float:
+        """Bytes of keys, values and their gradients that go round for a layer of a microbatch."""
+        keys = _ACTIVATION_BYTES * self.tokens * 2 * self.model.kv_width / self.plan.tp
+        return self.plan.layer_passes * keys * group.size

@@ -25,7 +25,7 @@ TOPOLOGY = scaled_links(racks([[4, 4], [4, 4], [4, 4]]), 0.001)
 
 def flow(compute_s: float, comm_s: float, demand_bps: float = 100.0, links: tuple[int, ...] = (0,)) -> Flow:
     """A job that computes, then communicates."""
-    return Flow(links, demand_bps, comm_s, lambda stretch: compute_s)
+    return Flow(dict.fromkeys(links, demand_bps), comm_s, lambda stretch: compute_s)
 
 
 def profile(name: str, compute_s: float, reduced_bytes: int) -> Profile:
@@ -76,7 +76,7 @@ def test_the_fair_share_is_the_level_at_which_the_link_is_full() -> None:
 
 def test_hidden_communication_that_no_longer_fits_into_the_iteration_comes_out() -> None:
     """Each communicates 0.6 s of each second, hidden; both together need 1.2 s."""
-    hidden = Flow((0,), 100.0, 0.6, lambda stretch: max(0.0, 1 - 0.6 * stretch))
+    hidden = Flow({0: 100.0}, 0.6, lambda stretch: max(0.0, 1 - 0.6 * stretch))
     assert stretches([hidden, hidden], ONE) == pytest.approx([2, 2], rel=1e-4)
 
 
@@ -112,14 +112,14 @@ def test_the_order_of_the_jobs_does_not_matter(flows: list[Flow], random: Random
 def test_no_link_carries_more_than_it_can_and_none_idles_while_somebody_always_wants_it(
     flows: list[Flow],
 ) -> None:
-    flows = [replace(each, links=(0,)) for each in flows]
+    flows = [replace(each, demands_bps={0: max(each.demands_bps.values())}) for each in flows]
     found = stretches(flows, ONE)
     sent_bps = sum(
-        each.demand_bps * each.comm_s / (each.idle_s(stretch) + each.comm_s * stretch)
+        each.demands_bps[0] * each.comm_s / (each.idle_s(stretch) + each.comm_s * stretch)
         for each, stretch in zip(flows, found, strict=True)
     )
     assert sent_bps <= 102, "levels are those of the mean, which costs a little"
-    if all(each.idle_s(1.0) == 0 for each in flows) and sum(each.demand_bps for each in flows) >= 100:
+    if all(each.idle_s(1.0) == 0 for each in flows) and sum(each.demands_bps[0] for each in flows) >= 100:
         assert sent_bps == pytest.approx(100)
 
 

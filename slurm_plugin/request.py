@@ -23,7 +23,8 @@ job_submit.lua has the same list.
 SWITCH_WAIT_S = 300
 """How long a job insists on its `--switches` without a time; Slurm's default, and the longest, too."""
 
-_MODEL = re.compile(r"[\w.:+-]{1,64}", re.ASCII)
+_MODEL = re.compile(r"[\w.:+=,-]{1,256}", re.ASCII)
+_PLAN = re.compile(r"[a-z0-9=,-]{1,256}")
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
 _FILE = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
@@ -32,6 +33,7 @@ _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 _MOST_GPUS = 1_000_000
 _MOST_COPIES = 1_000
 _LONGEST_GRACE_S = 86_400
+_LARGEST_BATCH = 999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Request:
     """What `dally-sbatch` knows of a job beyond what it tells Slurm.
 
     Attributes:
-        model: Name of the model it trains, a key of the profiles; empty if unknown.
+        model: Name of the model it trains, a key of the profiles or a transformer's, or that one spelled out;
+            empty if unknown.
         signal: Signal on which it writes a checkpoint, like USR2; empty: it has none and is not preempted.
         grace_s: Longest time that the checkpoint takes, whole seconds.
         min_gpus: Fewest GPUs it can run on; 0 for exactly what it asks for.
@@ -52,6 +55,8 @@ class Request:
         switches: Most leaf switches that it accepts, by its `--switches`; 0: any number.
         switch_wait_s: How long it insists on that, whole seconds.
         companion_of: Number of the elastic job of the same user that its ranks join; empty: none.
+        plan: How it trains, as `TrainingPlan.parse` reads it, perhaps without dp; empty if unknown.
+        batch: Sequences of a step of its plan, on all its GPUs; 0 if unknown.
 
     Raises:
         InputError: A value is out of range; the message names the field and what is valid.
@@ -70,9 +75,12 @@ class Request:
     nodes: str = ""
     switches: int = 0
     switch_wait_s: int = SWITCH_WAIT_S
+    plan: str = ""
+    batch: int = 0
 
     def __post_init__(self) -> None:
-        _check("model", self.model, _MODEL, "letters, digits and . : _ + - (at most 64)")
+        _check("model", self.model, _MODEL, "letters, digits and . : _ + - = , (at most 256)")
+        _check("plan", self.plan, _PLAN, "like tp=8,pp=4,sequence=8192 (at most 256 bytes)")
         _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
         _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
@@ -89,6 +97,8 @@ class Request:
             raise InputError(f"min_gpus {self.min_gpus} is more than max_gpus {self.max_gpus}")
         if not 1 <= self.max_copies <= _MOST_COPIES:
             raise InputError(f"max_copies is {self.max_copies}, must be 1 to {_MOST_COPIES}")
+        if not 0 <= self.batch <= _LARGEST_BATCH:
+            raise InputError(f"batch is {self.batch}, must be 0 to {_LARGEST_BATCH}")
         if not 0 <= self.switch_wait_s <= SWITCH_WAIT_S:
             raise InputError(f"switch_wait_s is {self.switch_wait_s}, must be 0 to {SWITCH_WAIT_S}")
         if self.max_copies > 1 and (self.min_gpus or self.max_gpus):
@@ -148,5 +158,5 @@ def decode_job(comment: str, admin_comment: str) -> Request | None:
 
 
 _DEFAULTS: dict[str, object] = {field.name: field.default for field in fields(Request)}
-_WHOLE = {"grace_s", "min_gpus", "max_gpus", "max_copies", "switches", "switch_wait_s"}
+_WHOLE = {"grace_s", "min_gpus", "max_gpus", "max_copies", "switches", "switch_wait_s", "batch"}
 _YES_OR_NO = {"held"}

@@ -1,5 +1,6 @@
 """How a job trains a transformer: its parallel plan, its sequences and its precision."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,32 +51,30 @@ class TrainingPlan:
         return self.micro_batch * self.parallelism.dp
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, gpus: int | None = None) -> Self:
         """Read a plan such as `tp=8,pp=4,dp=2,zero=1,micro=1,sequence=8192`, perhaps with `precision=fp8`.
+
+        Args:
+            text: The plan.
+            gpus: Of its job: where the text names no dp, that is what the other axes leave over of them.
 
         Raises:
             InputError: A key is unknown, missing or named twice, or a value is wrong; one line says which.
         """
-        axes: list[str] = []
-        values: dict[str, str] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, value = (piece.strip() for piece in part.partition("="))
-            if not equals or name not in (*PLAN_KEYS, *_KEYS):
-                valid = ", ".join((*PLAN_KEYS, *_KEYS))
-                raise InputError(f"plan: {part!r} is not a part of a plan; valid: {valid}, as tp=8")
-            if name not in _KEYS:
-                axes.append(part)
-            elif name in values:
-                raise InputError(f"plan: {name} is named twice")
-            else:
-                values[name] = value
-        if "sequence" not in values:
+        parts = plan_parts(text)
+        if "sequence" not in parts:
             raise InputError(f"plan: {text!r} lacks the tokens of a sequence, as sequence=4096")
+        axes = {name: value for name, value in parts.items() if name not in _KEYS}
+        if gpus is not None and "dp" not in axes:
+            others = Parallelism.parse(
+                _text({name: axes[name] for name in ("tp", "pp", "cp") if name in axes})
+            )
+            axes["dp"] = str(max(1, gpus // others.gpus))
         return cls(
-            Parallelism.parse(",".join(axes)),
-            _whole("sequence", values["sequence"]),
-            _whole("micro", values.get("micro", "1")),
-            values.get("precision", PRECISIONS[0]),
+            Parallelism.parse(_text(axes)),
+            _whole("sequence", parts["sequence"]),
+            _whole("micro", parts.get("micro", "1")),
+            parts.get("precision", PRECISIONS[0]),
         )
 
     def __str__(self) -> str:
@@ -85,6 +84,28 @@ class TrainingPlan:
 
 
 _KEYS = ("micro", "sequence", "precision")
+
+
+def plan_parts(text: str) -> dict[str, str]:
+    """The parts of a plan's text, by key; their values are not looked at.
+
+    Raises:
+        InputError: A key is unknown or named twice.
+    """
+    parts: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in (*PLAN_KEYS, *_KEYS):
+            valid = ", ".join((*PLAN_KEYS, *_KEYS))
+            raise InputError(f"plan: {part!r} is not a part of a plan; valid: {valid}, as tp=8")
+        if name in parts:
+            raise InputError(f"plan: {name} is named twice")
+        parts[name] = value
+    return parts
+
+
+def _text(parts: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in parts.items())
 
 
 def _whole(name: str, text: str) -> int:

@@ -9,6 +9,7 @@ from math import ceil
 
 from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
+from dally.jobs.training_plan import TrainingPlan
 from dally.words import plural
 from slurm_plugin.client.slurm import Hold, Partition, ReleaseToSlurm, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
@@ -80,10 +81,20 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = ()) -> 
         return replace(plain, kind=JobKind.FORKED, max_copies=request.max_copies)
     low, high = request.min_gpus or gpus, request.max_gpus or gpus
     if low == high or job.tres_per_job:
-        return plain
+        return planned(plain, request)[0]
     if not low <= gpus <= high:
         raise UnfitError(f"it asks for {gpus} GPUs, outside of its own range {low} to {high}")
     return replace(plain, kind=JobKind.ELASTIC, min_gpus=low, max_gpus=high)
+
+
+def planned(job: Job, request: Request) -> tuple[Job, str]:
+    """The job with the plan that it was submitted with; where that does not fit, as it is, and why."""
+    if not request.plan:
+        return job, ""
+    try:
+        return replace(job, plan=TrainingPlan.parse(request.plan, job.gpus), batch=request.batch or None), ""
+    except InputError as error:
+        return job, str(error)
 
 
 def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:

@@ -10,9 +10,11 @@ from typing import Any
 
 from dally import __version__
 from dally.policies.dally.timers import FixedTimers, TunedTimers
+from dally.profiles.costs import CostModel
 from dally.progress import of_job
 from slurm_plugin.client.slurm import arrival
 from slurm_plugin.controller.controller import Controller
+from slurm_plugin.controller.job_requests import planned
 from slurm_plugin.controller.managed_job import WITH_POLICY, JobPhase, ManagedJob, PendingPhase
 
 GRACE_S = 60.0
@@ -131,6 +133,7 @@ def _job(managed: ManagedJob, controller: Controller) -> JobData:
     refusals, preemptions: Failed starts in a row; how often it has lost its GPUs.
     assumed_slowdown: What each level farther apart is assumed to cost it, as its model has no profile, or it
         names none; None: it has a profile.
+    plan: What its parallel plan is good for, in words; empty if it has none.
     progress: What it has reported, and what follows from it; None if it is not known to report.
     """
     state, phase = controller.scheduler.state, managed.phase
@@ -152,8 +155,20 @@ def _job(managed: ManagedJob, controller: Controller) -> JobData:
         "refusals": managed.refusals.count,
         "preemptions": managed.history.preemptions,
         "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
+        "plan": _plan(managed, state.costs),
         "progress": _progress(managed),
     }
+
+
+def _plan(managed: ManagedJob, costs: CostModel) -> str:
+    """What the job's parallel plan is good for, in words; empty if it has none."""
+    job, asked = managed.job, managed.request.plan
+    if job.plan is None:
+        why = planned(job, managed.request)[1]
+        return f"its plan {asked} does not count: {why}" if why else ""
+    if gap := costs.plan_gap(job):
+        return f"its plan {job.plan} does not count: {gap}"
+    return f"what placements cost follows from its plan {job.plan} with batches of {job.batch}"
 
 
 def _reason(managed: ManagedJob, controller: Controller) -> str:

@@ -91,6 +91,8 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
         yield f"  {comes} {clock(until_s)}{ahead}"
     if job["refusals"]:
         yield f"  {plural(job['refusals'], 'start')} in a row failed"
+    if plan := job.get("plan"):
+        yield f"  {plan}"
     if assumed := job.get("assumed_slowdown"):
         missing = "it names no model, so it has no profile"
         if job["model"]:

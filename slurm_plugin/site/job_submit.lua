@@ -35,7 +35,8 @@ local function one_of(...)
 end
 
 local VALID = { -- as in slurm_plugin/request.py
-  model = text("^[%w_.:+-]+$", 64), tag = text("^[%da-f]+$", 32),
+  model = text("^[%w_.:+=,-]+$", 256), plan = text("^[%l%d=,-]+$", 256), batch = whole(999999999),
+  tag = text("^[%da-f]+$", 32),
   signal = one_of("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT"),
   grace_s = whole(86400), min_gpus = whole(1000000), max_gpus = whole(1000000), max_copies = whole(1000),
   nodes = text("^[%w_.,%[%]-]+$", 1024), switches = whole(1000000), switch_wait_s = whole(SWITCH_WAIT_S),

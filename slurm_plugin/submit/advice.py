@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 from dally.errors import InputError
+from dally.profiles.parallel.transformer import is_transformer
 from slurm_plugin.config import Config
 from slurm_plugin.request import Request
 
@@ -35,6 +36,8 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
         )
     guess = "Dally can only guess what distance costs it"
     ask = "`dally models` lists the models that it knows"
+    if request.plan and is_transformer(request.model):
+        return
     known = _models(config) if request.model else ()
     if known is not None and request.model not in known:
         if request.model:

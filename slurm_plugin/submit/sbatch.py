@@ -29,6 +29,7 @@ from slurm_plugin.submit.submission import (
     learn_folder,
     read_submission,
 )
+from slurm_plugin.submit.training_hint import with_plan
 from workloads import recorder
 
 _HEALTH_TIMEOUT_S = 1.0
@@ -41,7 +42,10 @@ Usage: dally-sbatch [OPTIONS of Dally and of sbatch, in any order] SCRIPT [ARGUM
 
 Submits a batch job whose nodes and start Dally decides. Prints what sbatch prints.
 
-  --model=NAME              what the job trains, a name of the site's profiles
+  --model=NAME              what the job trains, a name of the site's profiles, or a transformer
+  --parallel=PLAN           how it trains a transformer, like tp=8,pp=4,zero=1,sequence=8192; without it, what
+                            the script's command line says plainly
+  --global-batch=N          sequences of a step of that plan, on all its GPUs
   --checkpoint-signal=SIG   on this signal, like USR2, the job writes a checkpoint; without it the job
                             is not preempted
   --checkpoint-grace=TIME   how long that takes at most: seconds, or MM:SS (default 60)
@@ -117,7 +121,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     plain = _with(submission, [])
     if submission.settings.keys() & {"test-only", "usage"}:
         return SubmissionOutcome(plain, None)
-    request = build_request(submission, tag)
+    request, plan_notes = with_plan(build_request(submission, tag), submission)
     by_slurm = "Slurm schedules this job"
     try:
         config = load_config()
@@ -143,7 +147,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     changes_size = request.min_gpus or request.max_gpus or request.companion_of
     if changes_size and isinstance(told.get("batching"), str):
         variables[BATCHING] = str(told["batching"])
-    notes = tuple(advice(request, submission.script, config, str(told.get("plans_by") or "")))
+    notes = (*plan_notes, *advice(request, submission.script, config, str(told.get("plans_by") or "")))
     return SubmissionOutcome(_with(submission, added), request, notes, variables)
 
 
@@ -211,6 +215,8 @@ def _understood(request: Request | None) -> str:
     if request is None:
         return "Dally: not told of this job"
     parts = [f"model {request.model}" if request.model else "model not known"]
+    if request.plan:
+        parts.append(f"plan {request.plan} with batches of {request.batch}")
     if request.signal:
         parts.append(f"writes a checkpoint on {request.signal} within {request.grace_s} s")
     else:

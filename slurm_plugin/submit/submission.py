@@ -15,7 +15,8 @@ from slurm_plugin.request import MARK, SIGNALS, SWITCH_WAIT_S, Request
 from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
 
 _REQUEST_NAMES = (
-    "model checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress companion-of learn"
+    "model parallel global-batch checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress "
+    "companion-of learn"
 )
 _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
@@ -182,6 +183,8 @@ def build_request(submission: Submission, tag: str) -> Request:
         progress = os.path.normpath(Path.cwd() / (settings.get("chdir") or "") / progress)
     return Request(
         model=asked.get("model", ""),
+        plan=asked.get("parallel", "").replace(" ", ""),
+        batch=_count("global-batch", asked.get("global-batch", "0")),
         signal=_signal(asked["checkpoint-signal"]) if "checkpoint-signal" in asked else "",
         grace_s=60 if grace is None else _seconds(grace),
         min_gpus=_count("min-gpus", asked.get("min-gpus", "0")),

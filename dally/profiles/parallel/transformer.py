@@ -214,3 +214,12 @@ def read_model(text: str) -> Transformer:
     if missing:
         raise InputError(f"model: lacks {', '.join(sorted(missing))}")
     return Transformer(**values)  # type: ignore[arg-type]
+
+
+def is_transformer(text: str) -> bool:
+    """Whether `read_model` knows it."""
+    try:
+        read_model(text)
+    except InputError:
+        return False
+    return True

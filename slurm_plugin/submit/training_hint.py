@@ -1,0 +1,97 @@
+"""What `dally-sbatch` tells Dally of a job's parallel plan, by its user's words and its script's."""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+from dally.errors import InputError
+from dally.jobs.training_plan import TrainingPlan, plan_parts
+from dally.profiles.parallel.transformer import is_transformer
+from slurm_plugin.request import Request
+from slurm_plugin.submit.command_plan import CommandPlan, read_command
+from slurm_plugin.submit.submission import Submission
+
+_GPUS = re.compile(r"(?:(?:gres[:/])?gpu[:=])?(?:[A-Za-z][\w.-]*[:=])?([0-9]{1,9})")
+_LARGEST_FILE = 1_000_000
+
+
+def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[str, ...]]:
+    """The request with plan, batch and model as far as they are known, and lines for the user.
+
+    Args:
+        request: What the user tells Dally, `--parallel` as its plan and `--global-batch` among it.
+        submission: The command line.
+
+    Raises:
+        InputError: What the user says is wrong or not enough.
+    """
+    gpus = asked_gpus(submission.settings)
+    script = f"{submission.script}\n{shlex.join(submission.rest[1:])}"
+    found = read_command(script, _reader(submission.settings.get("chdir")), gpus) or CommandPlan()
+    said = plan_parts(request.plan)
+    parts = {**found.plan, **said}
+    model = request.model or (found.model if is_transformer(found.model) else "")
+    batch = request.batch or found.batch
+    insists = bool(said or request.batch)
+    try:
+        if found.problem and not said:
+            raise InputError(found.problem)
+        if not parts:
+            raise InputError("it names none")
+        if not batch:
+            raise InputError("a plan needs --global-batch=N, the sequences of a step on all GPUs")
+        plan = TrainingPlan.parse(_text(parts), gpus or _fewest_gpus(parts))
+        if gpus and (gpus != plan.gpus or batch % plan.batch_step):
+            step = f"a multiple of {plan.batch_step} sequences"
+            raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
+    except InputError as error:
+        if insists:
+            raise
+        told = is_transformer(model) and (found.plan or found.problem)
+        unread = f"note: no plan is read from the command line: {error}; say it with --parallel"
+        return request, (unread,) if told else ()
+    notes = []
+    if found.plan:
+        told = f"plan {_text(parts)} and batch {batch}"
+        notes.append(f"note: {told} are read from the command line; --parallel and --global-batch override")
+    if not is_transformer(model):
+        named = f"model {model} is not" if model else "no --model names"
+        notes.append(f"note: {named} a transformer that Dally knows, so its plan counts for nothing")
+    return replace(request, plan=_text(parts), batch=batch, model=model), tuple(notes)
+
+
+def asked_gpus(settings: Mapping[str, str | None]) -> int | None:
+    """The GPUs that these options of sbatch ask for; None if they leave it open."""
+    counts = (
+        (settings.get("gpus"), "1"),
+        (settings.get("gpus-per-node") or settings.get("gres"), settings.get("nodes") or "1"),
+        (settings.get("gpus-per-task"), settings.get("ntasks") or ""),
+    )
+    found = [(_GPUS.fullmatch(each), times) for each, times in counts if each]
+    if len(found) != 1 or found[0][0] is None or not found[0][1].isdecimal():
+        return None
+    return int(found[0][0][1]) * int(found[0][1])
+
+
+def _text(parts: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _fewest_gpus(parts: Mapping[str, str]) -> int:
+    """GPUs that a plan fits whose job tells none: as many replicas as share experts."""
+    sizes = [parts.get(axis, "1") for axis in ("tp", "pp", "cp", "ep")]
+    return prod(int(size) for size in sizes if size.isdecimal())
+
+
+def _reader(folder: str | None) -> Callable[[str], str | None]:
+    def read(name: str) -> str | None:
+        try:
+            with open(Path.cwd() / (folder or "") / name, encoding="utf-8") as file:
+                return file.read(_LARGEST_FILE)
+        except (OSError, ValueError):
+            return None
+
+    return read

@@ -24,7 +24,8 @@ _MACHINE_GPUS = 8
 _MOST_GPUS = 1024
 """GPUs of the largest jobs."""
 
-_SHORTEST_S = 16
+_SHORTEST_S, _LONGEST_S = 16, 625_740
+"""The longest job is that of cluster_summary.csv."""
 
 _GAP_S = 184 * 86_400 / 19_907
 """The six months of the trace over its GPU jobs, seconds."""
@@ -56,7 +57,8 @@ class JobType:
         if upper == 0:
             return _SHORTEST_S
         low, high = self.durations[upper - 1], self.durations[upper]
-        return round(_SHORTEST_S * 2.0 ** (upper - 1 + (per_cent - low) / (high - low)))
+        drawn_s = round(_SHORTEST_S * 2.0 ** (upper - 1 + (per_cent - low) / (high - low)))
+        return min(drawn_s, _LONGEST_S)
 
 
 KALOS = (

@@ -67,9 +67,6 @@ VARIANTS = (
     AWARE,
     BLIND,
     Variant("srsf-delay", "nothing"),
-    Variant("dally", "plans"),
-    Variant("dally", "1.25"),
-    Variant("slurm", "nothing", dealt=True),
     Variant("srsf-delay", "plans", dealt=True),
 )
 
@@ -330,7 +327,6 @@ def _panel(axes: Axes, title: str, own: Found) -> None:
         over = mean([100 * (run.stretch - 1) for run in runs])
         axes.errorbar(over.value, number, xerr=over.half or 0.0, fmt="o", color="tab:blue", capsize=3)
     axes.set_yticks(range(len(own)), [str(variant) for variant in own], fontsize=8)
-    axes.invert_yaxis()
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_title(title, fontsize=9)
     axes.grid(alpha=0.25)
@@ -338,9 +334,9 @@ def _panel(axes: Axes, title: str, own: Found) -> None:
 
 
 @click.command(cls=StudyCommand)
-@click.option("--jobs", default=2000, show_default=True, help="Jobs of each workload.")
-@click.option("--load", default=1.0, show_default=True, help="GPU time asked for over that of the cluster.")
-@click.option("--seed", "seeds", type=int, multiple=True, default=(11, 12, 13), show_default=True)
+@click.option("--jobs", default=1500, show_default=True, help="Jobs of each workload.")
+@click.option("--load", default=1.2, show_default=True, help="GPU time asked for over that of the cluster.")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(21, 22, 23), show_default=True)
 @click.option("--figure", type=click.Path(path_type=Path), help="Draw what placements cost into this file.")
 @write_option
 def main(jobs: int, load: float, seeds: Sequence[int], figure: Path | None, page: Path | None) -> None:

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from random import Random
 
@@ -57,8 +58,8 @@ class JobType:
         if upper == 0:
             return _SHORTEST_S
         low, high = self.durations[upper - 1], self.durations[upper]
-        drawn_s = round(_SHORTEST_S * 2.0 ** (upper - 1 + (per_cent - low) / (high - low)))
-        return min(drawn_s, _LONGEST_S)
+        times = 2.0 ** (upper - 1 + (per_cent - low) / (high - low))
+        return min(round(_SHORTEST_S * times), _LONGEST_S)
 
 
 KALOS = (
@@ -130,7 +131,8 @@ def kalos_workload(
 ) -> Sequence[Job]:
     """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
 
-    A job that trains on so many GPUs as recipes are known for has one of them, all equally often.
+    A job that trains on so many GPUs as recipes are known for has one, all equally often. Jobs of 8 GPUs
+    and more ask for whole machines, as torchrun's usual command lines do.
 
     Args:
         name: Prefix of the job ids and of the random streams.
@@ -157,12 +159,19 @@ def kalos_workload(
 
     def job(at: int) -> Job:
         kind, gpus, _ = kinds[picks[at]]
-        asked = job_id(name, at), submits_s[at], gpus, durations_s[at]
+        asked = partial(
+            Job,
+            job_id(name, at),
+            submits_s[at],
+            gpus,
+            durations_s[at],
+            group=kind.name,
+            gpus_per_machine=_MACHINE_GPUS if gpus >= _MACHINE_GPUS else None,
+        )
         if not (fitting := known[picks[at]]):
-            return Job(*asked, group=kind.name)
+            return asked()
         recipe = fitting[int(recipes[at] * len(fitting))]
-        plan, batch = recipe.plan(gpus), recipe.batch_on(gpus)
-        return Job(*asked, group=kind.name, model=recipe.model, plan=plan, batch=batch)
+        return asked(model=recipe.model, plan=recipe.plan(gpus), batch=recipe.batch_on(gpus))
 
     return LazyJobs(jobs, job)
 

@@ -73,6 +73,11 @@ def test_what_trains_on_a_machine_or_more_has_a_known_model_and_a_plan_and_nothi
     assert {read_model(job.model).layers for job in JOBS if job.plan} >= {32, 80, 126, 48, 36, 94, 61}
 
 
+def test_jobs_of_a_machine_and_more_ask_for_whole_machines() -> None:
+    assert {job.gpus_per_machine for job in JOBS if job.gpus >= 8} == {8}
+    assert {job.gpus_per_machine for job in JOBS if job.gpus < 8} == {None}
+
+
 def test_plans_are_published_ones_with_more_replicas() -> None:
     plans = {(job.model, job.gpus, str(job.plan), job.batch) for job in JOBS if job.plan}
     megatron = "tp=4,pp=8,dp=2,zero=1,vp=5,micro=1,sequence=8192"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from math import exp2
 from random import Random
 
 from dally.jobs.job import Job
@@ -58,7 +59,7 @@ class JobType:
         if upper == 0:
             return _SHORTEST_S
         low, high = self.durations[upper - 1], self.durations[upper]
-        times = 2.0 ** (upper - 1 + (per_cent - low) / (high - low))
+        times = exp2(upper - 1 + (per_cent - low) / (high - low))
         return min(round(_SHORTEST_S * times), _LONGEST_S)
 
 

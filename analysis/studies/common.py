@@ -161,6 +161,7 @@ def simulate(
     log: CountedEvents | None = None,
     priorities: PrioritySettings | None = None,
     priority_ratio: float = 0.0,
+    believed: CostModel | None = None,
 ) -> StudyRun:
     """Simulate one policy in memory.
 
@@ -175,6 +176,7 @@ def simulate(
         log: Where events go; by default they are only counted.
         priorities: How Slurm would work out priorities; None: all jobs have the same.
         priority_ratio: How far they count; see `ClusterState`.
+        believed: What the policy goes by where it believes other costs than jobs have; None: what they have.
 
     Raises:
         DallyError: The policy is wrong, leaves jobs waiting for ever, or gets nothing done.
@@ -182,11 +184,11 @@ def simulate(
     spec, log = parse_policy(policy), log or CountedEvents()
     averaging = spec.policy.averaging(spec.knobs)
     costs = CostModel(topology, profiles, split, spec.policy.batching, averaging=averaging)
-    state = ClusterState(topology, costs, known, priority_ratio)
+    state = ClusterState(topology, believed or costs, known, priority_ratio)
     links = SharedLinks(costs) if contention else None
     worked_out = None if priorities is None else SimulatedPriorities(priorities, topology.gpus)
     scheduler = Scheduler(state, spec.build(state))
-    ended = Engine(scheduler, jobs, log, links=links, priorities=worked_out).run()
+    ended = Engine(scheduler, jobs, log, links=links, costs=costs, priorities=worked_out).run()
     if not ended.complete:
         raise DallyError(f"{policy}: {ended.note}")
     return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)

@@ -9,6 +9,7 @@ from dally.config_text import naming
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.spec import spec_knobs, spec_name
+from dally.traces.acme import kalos_workload
 from dally.traces.published_workloads import (
     BATCH,
     GAVEL_SIZES,
@@ -131,6 +132,12 @@ _PEOPLE_KNOBS: Mapping[str, Parse] = {
     "users": partial(knob_whole, low=0, high=1_000_000),
     "names": partial(knob_whole, low=0, high=1_000_000),
 }
+_KALOS_KNOBS: Mapping[str, Parse] = {
+    "jobs": _SIZE_KNOBS["jobs"],
+    "most_gpus": partial(knob_whole, low=8, high=1024),
+    **_ARRIVAL_KNOBS,
+    **_BURST_KNOBS,
+}
 _PUBLISHED_KNOBS: Mapping[str, Parse] = {
     "jobs": _SIZE_KNOBS["jobs"],
     "gpus": knob_mix,
@@ -157,13 +164,22 @@ def _synthetic(summary: str, shape: WorkloadShape, *knobs: Mapping[str, Parse]) 
     """A generator that draws from a shape; setting mu or sigma replaces the fits by GPU count as well."""
 
     def draw(name: str, values: Mapping[str, Any], seed: int) -> Sequence[Job]:
-        if "load" in values and "gap_s" in values:
-            raise InputError("load and gap_s exclude each other: the load sets the gap")
+        _check_pace(values)
         own: dict[str, Any] = {"fits": {}} if {"mu", "sigma"} & set(values) else {}
         return synthesize(name, replace(shape, **values, **own), seed)
 
     merged = {name: parse for group in (_SIZE_KNOBS, *knobs, _PEOPLE_KNOBS) for name, parse in group.items()}
     return Generator(summary, merged, draw)
+
+
+def _check_pace(values: Mapping[str, Any]) -> None:
+    if "load" in values and "gap_s" in values:
+        raise InputError("load and gap_s exclude each other: the load sets the gap")
+
+
+def _kalos(name: str, values: Mapping[str, Any], seed: int) -> Sequence[Job]:
+    _check_pace(values)
+    return kalos_workload(name, seed, **values)
 
 
 GENERATORS: Mapping[str, Generator] = {
@@ -185,6 +201,9 @@ GENERATORS: Mapping[str, Generator] = {
     "philly-like": _synthetic("fitted to Microsoft Philly", PHILLY, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "venus-like": _synthetic("fitted to SenseTime Helios Venus", VENUS, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "lingjun-like": _synthetic("fitted to Alibaba Lingjun", LINGJUN, _ARRIVAL_KNOBS, _BURST_KNOBS),
+    "kalos-like": Generator(
+        "Acme Kalos: LLM pretraining, evaluation and debugging, with parallel plans", _KALOS_KNOBS, _kalos
+    ),
     "gavel": Generator(
         "Gavel's, with models of profile set gavel",
         _PUBLISHED_KNOBS,

@@ -65,24 +65,17 @@ def synthesize(name: str, shape: WorkloadShape, seed: int) -> Sequence[Job]:
         InputError: `load` is given without `cluster_gpus` or for jobs submitted at once, or the reverse; or
             names without users.
     """
-    if (shape.load is None) != (shape.cluster_gpus is None):
-        raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
     if shape.names and not shape.users:
         raise InputError("names needs users: each of them has so many")
-    if shape.load is not None and (shape.gap_s == 0 or shape.jobs < 2):
-        raise InputError("load needs at least 2 jobs and gaps between submissions")
     counts, weights = zip(*shape.gpus, strict=True)
     sizes = array("q", Random(f"{seed}:{name}:gpus").choices(counts, weights, k=shape.jobs))
     users = _draw_zipf(shape.users, shape.jobs, Random(f"{seed}:{name}:users"))
     names = _draw_zipf(shape.names, shape.jobs, Random(f"{seed}:{name}:names"))
     spread = _spread(users, names, f"{seed}:{name}")
     durations_s = _draw_durations(shape, sizes, spread, Random(f"{seed}:{name}:durations"))
-    gaps_s = _draw_gaps(shape, Random(f"{seed}:{name}:gaps"))
-    if shape.load is not None and shape.cluster_gpus is not None:
-        work = sum(size * duration_s for size, duration_s in zip(sizes, durations_s, strict=True))
-        scale = work / (shape.load * shape.cluster_gpus * sum(gaps_s))
-        gaps_s = array("d", (gap_s * scale for gap_s in gaps_s))
-    submits_s = array("q", map(round, accumulate(gaps_s)))
+    gaps_s = draw_gaps(shape.jobs, shape.gap_s, shape.cv, Random(f"{seed}:{name}:gaps"))
+    work = sum(size * duration_s for size, duration_s in zip(sizes, durations_s, strict=True))
+    submits_s = array("q", map(round, accumulate(to_load(gaps_s, work, shape.load, shape.cluster_gpus))))
 
     def job(at: int) -> Job:
         user = f"user-{users[at]}" if users else ""
@@ -161,7 +154,7 @@ def _draw_durations(
     return durations_s
 
 
-def _draw_gaps(shape: WorkloadShape, rng: Random) -> "array[float]":
+def draw_gaps(jobs: int, gap_s: float, cv: float, rng: Random) -> "array[float]":
     """Times since the previous submission, seconds; the first is 0.
 
     Hyper-exponential with two balanced phases, which meets mean and CV at usable sample sizes, where a
@@ -169,10 +162,34 @@ def _draw_gaps(shape: WorkloadShape, rng: Random) -> "array[float]":
     p = (1 + sqrt((c2 - 1) / (c2 + 1))) / 2 for c2 = cv**2, and both contribute half of the mean
     (Allen, Probability, Statistics and Queueing Theory).
     """
-    square = shape.cv**2
+    square = cv**2
     short = (1.0 + math.sqrt((square - 1.0) / (square + 1.0))) / 2.0
     gaps_s = array("d", [0.0])
-    for _ in range(shape.jobs - 1):
+    for _ in range(jobs - 1):
         phase = short if rng.random() < short else 1.0 - short
-        gaps_s.append(exponential(rng, shape.gap_s / (2.0 * phase)))
+        gaps_s.append(exponential(rng, gap_s / (2.0 * phase)))
     return gaps_s
+
+
+def to_load(
+    gaps_s: "array[float]", work: float, load: float | None, cluster_gpus: int | None
+) -> "array[float]":
+    """Times between submissions, scaled so that jobs ask for a share of the GPU time until the last.
+
+    Args:
+        gaps_s: The times, seconds.
+        work: GPU-seconds that the jobs ask for.
+        load: The share; None leaves the times.
+        cluster_gpus: The cluster's GPUs, if a share is given.
+
+    Raises:
+        InputError: One of load and GPUs is given alone, or all jobs come at once.
+    """
+    if (load is None) != (cluster_gpus is None):
+        raise InputError("load and cluster_gpus go together: the load is a share of the cluster's GPU time")
+    if load is None or cluster_gpus is None:
+        return gaps_s
+    if not sum(gaps_s):
+        raise InputError("load needs at least 2 jobs and gaps between submissions")
+    scale = work / (load * cluster_gpus * sum(gaps_s))
+    return array("d", (gap_s * scale for gap_s in gaps_s))

@@ -17,8 +17,10 @@ def test_the_shipped_clusters_are_listed_smallest_first() -> None:
         "dally-512",
         "dally-1024",
         "demo",
+        "ethernet-512",
         "hadar-5",
         "hadar-60",
+        "infiniband-512",
         "pollux-64",
         "venus",
     )

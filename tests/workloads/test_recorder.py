@@ -1,29 +1,28 @@
 """What becomes of unmodified scripts of torchrun that are recorded."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from profiler.recorded.plan_recognition import recognise
-from profiler.recorded.record import read_records
-from workloads.recorder import INSIDE, environment
+from profiler.recorded.record import read_run
+from workloads.recorder import environment
 
 SCRIPT = Path(__file__).with_name("recorded_job.py")
+HARD = Path(__file__).with_name("hard_recorded_job.py")
 PATIENCE_S = 300
 
 
-def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subprocess.CompletedProcess[str]:
+def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.CompletedProcess[str]:
     """Train as the script says, and record it."""
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT), plan]
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *script]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     return subprocess.run(
         [sys.executable, *launch],
-        env={**inherited, "OMP_NUM_THREADS": "1", **variables, **environment(folder, variables)},
+        env={**inherited, "OMP_NUM_THREADS": "1", **environment(folder, {})},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -36,42 +35,30 @@ def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subproces
     [("ddp", 2, "dp=2"), ("hsdp", 4, "dp=4,zero=3"), ("tp", 4, "tp=2,dp=2,zero=1"), ("pp", 2, "pp=2")],
 )
 def test_the_plan_of_a_script_is_recognised(tmp_path: Path, name: str, ranks: int, plan: str) -> None:
-    done = torchrun(tmp_path, name, ranks)
+    done = torchrun(tmp_path, [str(SCRIPT), name], ranks)
     assert done.stdout.count("trained") == ranks, done.stderr
-    found = recognise(read_records(tmp_path))
+    found = recognise(read_run(tmp_path).records)
     assert (str(found.plan), found.doubts) == (plan, ())
 
 
-def test_a_recorder_that_cannot_write_harms_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("in the place of the folder")
-    done = torchrun(file, "ddp", 2)
-    assert (done.returncode, done.stdout.count("trained")) == (0, 2)
-    assert "Traceback" not in done.stderr
+def test_workers_that_load_data_and_programs_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, [str(HARD)], 2)
+    assert (done.returncode, done.stdout.count("trained")) == (0, 2), done.stderr
+    assert [path.name for path in tmp_path.rglob("rank*")] == ["rank-00000.json.gz", "rank-00001.json.gz"]
+    run = read_run(tmp_path)
+    assert [(record.steps, record.world) for record in run.records] == [(201, 2)] * 2
+    assert run.notes == ()
 
 
-def test_a_message_sent_by_named_arguments_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Group:
-        def send(self, tensors: list[object], dst: int, tag: int) -> str:
-            return f"sent to {dst}"
-
-    optimizer = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None)
-    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
-    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group))
-    recorder = runpy.run_path(str(INSIDE / "sitecustomize.py"))["_Recorder"]()
-    recorder._hook()
-    assert Group().send(tensors=[], dst=1, tag=0) == "sent to 1"
+def test_what_a_killed_rank_has_written_is_read(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, [str(HARD), "1", str(tmp_path)], 2)
+    assert done.returncode
+    run = read_run(tmp_path)
+    assert (str(recognise(run.records).plan), run.notes) == ("dp=2", ())
 
 
-def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('the site greets')")
-    variables = environment(tmp_path / "records", {"PYTHONPATH": str(tmp_path)})
-    done = subprocess.run(
-        [sys.executable, "-c", "print('job')"],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["the site greets", "job"]
+def test_a_rank_that_was_killed_before_it_wrote_is_missing(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, [str(HARD), "1", "now"], 2)
+    assert done.returncode
+    found = recognise(read_run(tmp_path).records)
+    assert (str(found.plan), found.doubts) == ("dp=2", ("1 of 2 ranks left a record, not 1",))

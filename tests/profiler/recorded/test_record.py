@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from profiler.recorded.record import Collective, CollectiveKind, read_record, read_records
+from profiler.recorded.record import Collective, CollectiveKind, read_record, read_run
 from tests.profiler.recorded.jobs import entry, write
 
 PAIR: dict[str, tuple[Sequence[int], str]] = {"0": ((0, 1), "default_pg")}
@@ -87,11 +87,11 @@ def test_the_folder_of_several_jobs_names_them(tmp_path: Path) -> None:
     (tmp_path / "17").mkdir()
     write(tmp_path / "17", 0, 2, PAIR, [])
     with pytest.raises(InputError, match=r"no files rank-\*.json.gz; it has records of jobs 17"):
-        read_records(tmp_path)
+        read_run(tmp_path)
 
 
 def test_records_of_two_jobs_are_not_mixed(tmp_path: Path) -> None:
     write(tmp_path, 0, 2, PAIR, [])
     write(tmp_path, 1, 4, PAIR, [])
     with pytest.raises(InputError, match="records of jobs of 2 and 4 ranks"):
-        read_records(tmp_path)
+        read_run(tmp_path)

@@ -121,7 +121,8 @@ class RankRecord:
         world: Ranks of the job.
         host: Where it ran.
         groups: The process groups that it knows, by name.
-        step: The collectives of its typical step, in the order of their calls.
+        collectives: All that PyTorch still remembered, in the order of their calls.
+        step: Those of its typical step.
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
         begun_s: When its process group was there, seconds since 1970; of old records the first step.
@@ -133,6 +134,7 @@ class RankRecord:
     world: int
     host: str
     groups: Mapping[str, RecordedGroup]
+    collectives: tuple[Collective, ...]
     step: tuple[Collective, ...]
     step_s: float
     steps: int
@@ -263,6 +265,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
             for name, group in about["groups"].items()
             if group["ranks"]
         },
+        collectives=tuple(entries),
         step=typical,
         step_s=step_s,
         steps=len(steps_s),

@@ -79,9 +79,8 @@ BYTES = (
     Training("FSDP2", "plain.py", ("fsdp", "30", "256", "0"), 2),
     Training("TP and FSDP2", "plain.py", ("tp", "30", "256", "0"), 4),
     Training("pipeline", "plain.py", ("pp", "30", "256", "0"), 2),
-    Training("HF Trainer, DDP", "hf_trainer.py", ("ddp", "30"), 2),
-    Training("HF Trainer, FSDP", "hf_trainer.py", ("fsdp", "30"), 2),
-    Training("Lightning, DDP", "lightning_trainer.py", ("ddp", "30"), 2),
+    Training("HF Trainer, DDP", "hf_trainer.py", ("30",), 2),
+    Training("Lightning, DDP", "lightning_trainer.py", ("30",), 2),
     Training("experts and DDP", "experts.py", ("30",), 4),
 )
 """Of each, all that a rank sends is held against the counters of its host's link."""

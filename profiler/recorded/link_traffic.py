@@ -36,9 +36,9 @@ class RankPlacement:
 def link_seconds(records: Sequence[RankRecord], placement: RankPlacement) -> float:
     """Seconds in which the slowest link is busy with a step.
 
-    Groups of one kind, such as the tensor groups of all replicas, send at the same time and share links; kinds
-    follow one another. A collective goes round a ring of its group's ranks, an all-to-all straight from each to
-    each (`Collective.sent_bytes`).
+    Groups of one kind, such as the tensor groups of all replicas, send at the same time and share links;
+    kinds follow one another. A collective goes round a ring of its group's ranks, an all-to-all straight
+    from each to each (`Collective.sent_bytes`).
 
     Args:
         records: Of all ranks.

@@ -1,7 +1,6 @@
 """A training that loads its data in other processes and starts a program that trains by itself.
 
-The arguments, if any, are a rank and a folder: that rank kills itself when its record lies there, or soon if
-they say `now`.
+The arguments, if any, are a rank and a folder: that rank kills itself when its record lies there.
 """
 
 import os
@@ -19,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 ALONE = """
 import torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3))
 optimizer = torch.optim.SGD(model.parameters())
 for _ in range(3):

@@ -1,4 +1,7 @@
-"""A training by Lightning under torchrun: PLAN (ddp or fsdp) [STEPS]."""
+"""A training by Lightning under torchrun: [STEPS].
+
+Its FSDP takes GPUs alone.
+"""
 
 import os
 import sys
@@ -8,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-plan, steps = (*sys.argv[1:], *("ddp", "30")[len(sys.argv) - 1 :])
+steps = sys.argv[1] if len(sys.argv) > 1 else "30"
 
 
 class Regression(lightning.LightningModule):

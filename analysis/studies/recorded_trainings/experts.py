@@ -1,6 +1,7 @@
 """A mixture of experts whose tokens go from all ranks to all, as of somebody's own script: [STEPS]."""
 
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ rank, world = dist.get_rank(), dist.get_world_size()
 shared = 2
 groups = [dist.new_group([*range(first, first + shared)]) for first in range(0, world, shared)]
 replicas = [dist.new_group([*range(first, world, shared)]) for first in range(shared)]
+exchange: Any = all_to_all_single
 peers, alike = groups[rank // shared], replicas[rank % shared]
 
 
@@ -29,8 +31,11 @@ class Experts(nn.Module):
         )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:  # noqa: D102
-        sent = all_to_all_single(torch.empty_like(tokens), tokens.contiguous(), group=peers)
-        return all_to_all_single(torch.empty_like(tokens), self.expert(sent).contiguous(), group=peers)
+        sent = exchange(torch.empty_like(tokens), tokens.contiguous(), group=peers)
+        received: torch.Tensor = exchange(
+            torch.empty_like(tokens), self.expert(sent).contiguous(), group=peers
+        )
+        return received
 
 
 dense = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))

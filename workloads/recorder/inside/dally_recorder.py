@@ -94,11 +94,12 @@ class RankRecorder:
 
     def _hook(self) -> None:
         """Be told of each step of an optimizer and of what is sent to one rank; once both can be."""
-        if self._hooked:
+        torch = sys.modules.get("torch")
+        if self._hooked or getattr(getattr(torch, "__spec__", None), "_initializing", False):
             return
         optimizers = sys.modules.get("torch.optim.optimizer")
         register = getattr(optimizers, "register_optimizer_step_post_hook", None)
-        compiler = getattr(sys.modules.get("torch"), "compiler", None)
+        compiler = getattr(torch, "compiler", None)
         group: Any = getattr(_distributed(), "ProcessGroup", None)
         if register is None or not hasattr(group, "send"):
             return

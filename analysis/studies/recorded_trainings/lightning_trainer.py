@@ -22,7 +22,8 @@ class Regression(lightning.LightningModule):
         self.layers = nn.Sequential(*[nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(4)])
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:  # noqa: D102
-        return self.layers(batch[0]).square().mean()
+        loss: torch.Tensor = self.layers(batch[0]).square().mean()
+        return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:  # noqa: D102
         return torch.optim.AdamW(self.parameters())

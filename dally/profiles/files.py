@@ -1,5 +1,6 @@
 """Reading, checking and writing profiles: JSON files, directories of them, and the shipped sets."""
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -204,14 +205,14 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     for profile in profiles:
         kind = profile.model.name, profile.env.gpu_type
         batch = f"b{profile.model.local_batch}" if counts[kind] > 1 else None
-        written.append(folder / _file_name(*kind, batch))
+        written.append(_path(folder, *kind, batch))
         write_profile(profile, written[-1])
     return tuple(written)
 
 
 def profile_path(folder: Path, model: str, gpu_type: str | None) -> Path:
     """The file of a model's only profile on a GPU type."""
-    return folder / _file_name(model, gpu_type)
+    return _path(folder, model, gpu_type)
 
 
 def require_absent(path: Path) -> None:
@@ -290,9 +291,26 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
 
 
-def _file_name(*parts: str | None) -> str:
-    """The name of the file of a profile, by what tells it apart."""
-    return _UNSAFE.sub("-", "-".join(part for part in parts if part)) + ".json"
+def _path(folder: Path, model: str, gpu_type: str | None, batch: str | None = None) -> Path:
+    """The file of a profile, by what tells it apart.
+
+    Where another profile has the plain name, as `a:b` has that of `a+b`, it ends in a digest.
+    """
+    parts = [part for part in (model, gpu_type, batch) if part]
+    plain = folder / f"{_UNSAFE.sub('-', '-'.join(parts))}.json"
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+    other = plain.with_name(f"{plain.stem}-{digest}.json")
+    is_plain = not other.exists() and _model_and_type(plain) in (None, (model, gpu_type))
+    return plain if is_plain else other
+
+
+def _model_and_type(path: Path) -> tuple[str, str | None] | None:
+    """Of which model and GPU type the profile in a file is; None if it holds none."""
+    try:
+        profile = parse_profile(read_text(path), str(path))
+    except InputError:
+        return None
+    return profile.model.name, profile.env.gpu_type
 
 
 def format_profile(profile: Profile) -> str:

@@ -1,6 +1,7 @@
 """`profile-models learn`: what a recorded job sends, and by which parallel plan it trains."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from rich.table import Table
 
 from dally.words import plural
 from profiler.recorded.plan_recognition import RecognisedPlan, recognise
-from profiler.recorded.record import RankRecord, read_records
+from profiler.recorded.record import RankRecord, RunRecords, read_run
 
 
 @click.command()
@@ -20,18 +21,21 @@ def command(folder: Path, as_json: bool) -> None:
 
     Example: profile-models learn records/1234
     """
-    records = read_records(folder)
-    recognised = recognise(records)
+    run = read_run(folder)
+    recognised = recognise(run.records)
     if as_json:
-        click.echo(json.dumps(_as_data(records, recognised), indent=2))
+        click.echo(json.dumps(_as_data(run, recognised), indent=2))
     else:
-        _show(records, recognised)
+        _show(run, recognised)
 
 
-def _as_data(records: list[RankRecord], recognised: RecognisedPlan) -> dict[str, object]:
+def _as_data(run: RunRecords, recognised: RecognisedPlan) -> dict[str, object]:
+    records = run.records
     first = records[0]
     return {
         "plan": str(recognised.plan),
+        "run": run.folder.name,
+        "notes": list(run.notes),
         "doubts": list(recognised.doubts),
         "ranks": first.world,
         "hosts": sorted({record.host for record in records}),
@@ -50,7 +54,8 @@ def _as_data(records: list[RankRecord], recognised: RecognisedPlan) -> dict[str,
     }
 
 
-def _show(records: list[RankRecord], recognised: RecognisedPlan) -> None:
+def _show(run: RunRecords, recognised: RecognisedPlan) -> None:
+    records = run.records
     first, hosts = records[0], {record.host for record in records}
     click.echo(f"Plan     {recognised.plan}")
     click.echo(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
@@ -68,11 +73,13 @@ def _show(records: list[RankRecord], recognised: RecognisedPlan) -> None:
             f"{each.sent_bytes / 1e6:,.3f}",
         )
     (Console() if Console().is_terminal else Console(width=100)).print(table)
+    for note in run.notes:
+        click.echo(f"Note: {note}.")
     for doubt in recognised.doubts:
         click.echo(f"Unsure: {doubt}.")
 
 
-def _hosts(records: list[RankRecord], ranks: tuple[int, ...]) -> int:
+def _hosts(records: Sequence[RankRecord], ranks: tuple[int, ...]) -> int:
     """On how many hosts a group lies; 0 if a rank left no record."""
     by_rank = {record.rank: record.host for record in records}
     return len({by_rank[rank] for rank in ranks}) if all(rank in by_rank for rank in ranks) else 0

@@ -17,6 +17,9 @@ _GATHERED_TWICE = 1.5
 """FSDP gathers a parameter before forward and again before backward, and reduces its gradient once; ZeRO-1
 and 2 gather it once. So elements gathered are twice or once those reduced."""
 
+_NAMED = 8
+"""So many ranks are named that left no record."""
+
 _REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
 """Gloo reduces and scatters by an all-reduce."""
 
@@ -78,7 +81,10 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
     if pipeline:
         traffic.append(pipeline)
     if len(records) < record.world:
-        doubts.append(f"{len(records)} of {record.world} ranks left a record")
+        there = {each.rank for each in records}
+        missing = [str(rank) for rank in range(record.world) if rank not in there]
+        named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+        doubts.append(f"{len(records)} of {record.world} ranks left a record, not {named}")
     return RecognisedPlan(_plan(record, traffic, doubts), tuple(traffic), tuple(doubts))
 
 

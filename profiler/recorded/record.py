@@ -5,7 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import prod
@@ -33,6 +33,11 @@ _BYTES = {
 _NAME = re.compile(r"(?:\w+:)?_?(.+?)(?:_base)?(?:_coalesced)?(?: .*)?")
 _PEERS = re.compile(r"->(\d+)")
 _BYTES_OF_A_RECORD = 2**28
+_FILES = "rank-*.json.gz"
+_SCHEMAS = (1, 2)
+"""Version 1 tells no times of the record itself."""
+
+_NO_WHOLE_STEP = "one step has more collectives than PyTorch remembers; TORCH_FR_BUFFER_SIZE sets how many"
 
 
 class CollectiveKind(StrEnum):
@@ -116,38 +121,98 @@ class RankRecord:
         world: Ranks of the job.
         host: Where it ran.
         groups: The process groups that it knows, by name.
-        step: The collectives of its typical step, in the order of their calls.
+        collectives: All that PyTorch still remembered, in the order of their calls.
+        step: Those of its typical step.
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
+        begun_s: When its process group was there, seconds since 1970; of old records the first step.
+        written_s: When the record was written; of old records the last step.
+        lacks: Why it has no collectives; empty if it has.
     """
 
     rank: int
     world: int
     host: str
     groups: Mapping[str, RecordedGroup]
+    collectives: tuple[Collective, ...]
     step: tuple[Collective, ...]
     step_s: float
     steps: int
+    begun_s: float
+    written_s: float
+    lacks: str
 
 
-def read_records(folder: Path) -> list[RankRecord]:
-    """The records of a job, by rank.
+@dataclass(frozen=True, slots=True)
+class RunRecords:
+    """One run of a job's ranks.
+
+    Attributes:
+        folder: Where they lie.
+        records: Of its ranks, by rank; one or more.
+        notes: What is missing of them, and which other runs there are.
+    """
+
+    folder: Path
+    records: tuple[RankRecord, ...]
+    notes: tuple[str, ...]
+
+
+def read_run(folder: Path) -> RunRecords:
+    """The records of a job's last run that trained, or of the run whose folder it is.
+
+    What cannot be read is left out, and told, as long as the record of one rank can.
 
     Raises:
-        InputError: There are none, they are of several jobs, or one cannot be read.
+        InputError: There are none, or they are of several jobs.
     """
-    paths = sorted(folder.glob("rank-*.json.gz"))
-    if not paths:
-        jobs = sorted(path.name for path in folder.glob("*") if any(path.glob("rank-*.json.gz")))
+    folders = [each for each in (folder, *sorted(folder.glob("run-*"))) if any(each.glob(_FILES))]
+    if not folders:
+        jobs = sorted(path.name for path in folder.glob("*") if any(path.rglob(_FILES)))
         hint = f"; it has records of jobs {', '.join(jobs)}" if jobs else ""
-        raise InputError(f"{folder} has no files rank-*.json.gz{hint}")
-    records = [read_record(path) for path in paths]
+        raise InputError(f"{folder} has no files {_FILES}{hint}")
+    problems: list[InputError] = []
+    runs = []
+    for each in folders:
+        try:
+            runs.append(_read_run(each))
+        except InputError as error:
+            problems.append(error)
+    if not runs:
+        raise problems[0]
+    last = max(runs, key=lambda run: run.records[0].begun_s)
+    others = [each.name for each in folders if each != last.folder]
+    if not others:
+        return last
+    named = f"this is {last.folder.name}, the last that trained; other runs: {', '.join(others)}"
+    return replace(last, notes=(*last.notes, named))
+
+
+def _read_run(folder: Path) -> RunRecords:
+    """What a folder of ranks holds of the run that began last."""
+    records, problems = [], []
+    for path in sorted(folder.glob(_FILES)):
+        try:
+            records.append(read_record(path))
+        except InputError as error:
+            problems.append(error)
+    if not records:
+        raise problems[0]
+    begun_s = max(record.begun_s for record in records)
+    earlier = [record for record in records if record.written_s < begun_s]
+    notes = [str(error) for error in problems]
+    if earlier:
+        named = ", ".join(str(record.rank) for record in earlier)
+        notes.append(f"ranks {named} left records of an earlier run, which are not read")
+    records = [record for record in records if record not in earlier]
     worlds = {record.world for record in records}
     if len(worlds) > 1:
         raise InputError(
             f"{folder} has records of jobs of {' and '.join(map(str, sorted(worlds)))} ranks; one is read"
         )
-    return records
+    lacks = {record.lacks: record.rank for record in reversed(records) if record.lacks}
+    notes += [f"rank {rank}: {lack}" for lack, rank in lacks.items()]
+    return RunRecords(folder, tuple(records), tuple(notes))
 
 
 def read_record(path: Path) -> RankRecord:
@@ -178,6 +243,8 @@ def read_record(path: Path) -> RankRecord:
 
 
 def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> RankRecord:
+    if about["schema"] not in _SCHEMAS:
+        raise InputError(f"{path}: schema {about['schema']} is not known; update Dally")
     entries = [_collective(entry) for entry in trace.get("entries", ())]
     if not any(each.kind is CollectiveKind.SEND for each in entries):
         entries += [
@@ -198,9 +265,13 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
             for name, group in about["groups"].items()
             if group["ranks"]
         },
+        collectives=tuple(entries),
         step=typical,
         step_s=step_s,
         steps=len(steps_s),
+        begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
+        written_s=about.get("written_ns", about["steps_ns"][-1]) / 1e9,
+        lacks=about.get("lacks", "") or ("" if typical or not entries else _NO_WHOLE_STEP),
     )
 
 

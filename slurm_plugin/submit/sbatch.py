@@ -105,6 +105,10 @@ def main() -> None:
         os.environ.update(outcome.variables)
         if folder := _learn_folder(submission):
             os.environ.update(recorder.environment(folder, os.environ))
+            exported = submission.settings.get("export")
+            if "learn" in submission.asked and exported and "ALL" not in exported.upper().split(","):
+                told = f"--export={exported} keeps PYTHONPATH from the job: nothing is recorded"
+                print(f"dally-sbatch: warning: {told}", file=sys.stderr)
         _become(outcome.command, submission.stdin)
     except DallyError as error:
         _fail(str(error))

@@ -1,29 +1,30 @@
 """What becomes of unmodified scripts of torchrun that are recorded."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from analysis.studies import recorded_jobs
 from profiler.recorded.plan_recognition import recognise
-from profiler.recorded.record import read_records
+from profiler.recorded.record import read_run
 from tests.patience import LONGEST_S
-from workloads.recorder import INSIDE, environment
+from workloads.recorder import environment
 
-SCRIPT = Path(__file__).with_name("recorded_job.py")
+SCRIPTS = Path(recorded_jobs.__file__).with_name("recorded_trainings")
+HARD = Path(__file__).with_name("hard_recorded_job.py")
+PACKAGES = {"hf_trainer.py": ("transformers", "accelerate"), "lightning_trainer.py": ("pytorch_lightning",)}
 
 
-def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subprocess.CompletedProcess[str]:
+def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.CompletedProcess[str]:
     """Train as the script says, and record it."""
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT), plan]
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *script]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
     return subprocess.run(
         [sys.executable, *launch],
-        env={**inherited, "OMP_NUM_THREADS": "1", **variables, **environment(folder, variables)},
+        env={**inherited, "OMP_NUM_THREADS": "1", **environment(folder, {})},
         capture_output=True,
         text=True,
         timeout=LONGEST_S,
@@ -32,46 +33,42 @@ def torchrun(folder: Path, plan: str, ranks: int, **variables: str) -> subproces
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "plan"),
-    [("ddp", 2, "dp=2"), ("hsdp", 4, "dp=4,zero=3"), ("tp", 4, "tp=2,dp=2,zero=1"), ("pp", 2, "pp=2")],
+    ("script", "name", "ranks", "plan"),
+    [
+        ("plain.py", "ddp", 2, "dp=2"),
+        ("plain.py", "hsdp", 4, "dp=4,zero=3"),
+        ("plain.py", "tp", 4, "tp=2,dp=2,zero=1"),
+        ("plain.py", "pp", 2, "pp=2"),
+        ("experts.py", "300", 4, "dp=4,ep=2"),
+        pytest.param("hf_trainer.py", "300", 2, "dp=2", marks=pytest.mark.slow),
+        pytest.param("lightning_trainer.py", "1000", 2, "dp=2", marks=pytest.mark.slow),
+    ],
 )
-def test_the_plan_of_a_script_is_recognised(tmp_path: Path, name: str, ranks: int, plan: str) -> None:
-    done = torchrun(tmp_path, name, ranks)
+def test_the_plan_of_a_script_is_recognised(
+    tmp_path: Path, script: str, name: str, ranks: int, plan: str
+) -> None:
+    for package in PACKAGES.get(script, ()):
+        pytest.importorskip(package)
+    done = torchrun(tmp_path, [str(SCRIPTS / script), name], ranks)
     assert done.stdout.count("trained") == ranks, done.stderr
-    found = recognise(read_records(tmp_path))
+    found = recognise(read_run(tmp_path).records)
     assert (str(found.plan), found.doubts) == (plan, ())
 
 
-def test_a_recorder_that_cannot_write_harms_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("in the place of the folder")
-    done = torchrun(file, "ddp", 2)
-    assert (done.returncode, done.stdout.count("trained")) == (0, 2)
-    assert "Traceback" not in done.stderr
+def test_workers_that_load_data_and_programs_of_a_rank_are_no_ranks(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, [str(HARD)], 2)
+    assert (done.returncode, done.stdout.count("trained")) == (0, 2), done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("rank*")) == [
+        "rank-00000.json.gz",
+        "rank-00001.json.gz",
+    ]
+    run = read_run(tmp_path)
+    assert [(record.steps, record.world) for record in run.records] == [(201, 2)] * 2
+    assert run.notes == ()
 
 
-def test_a_message_sent_by_named_arguments_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Group:
-        def send(self, tensors: list[object], dst: int, tag: int) -> str:
-            return f"sent to {dst}"
-
-    optimizer = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None)
-    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
-    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group))
-    recorder = runpy.run_path(str(INSIDE / "sitecustomize.py"))["_Recorder"]()
-    recorder._hook()
-    assert Group().send(tensors=[], dst=1, tag=0) == "sent to 1"
-
-
-def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("print('the site greets')")
-    variables = environment(tmp_path / "records", {"PYTHONPATH": str(tmp_path)})
-    done = subprocess.run(
-        [sys.executable, "-c", "print('job')"],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-        check=True,
-    )
-    assert done.stdout.splitlines() == ["the site greets", "job"]
+def test_what_a_killed_rank_has_written_is_read(tmp_path: Path) -> None:
+    done = torchrun(tmp_path, [str(HARD), "1", str(tmp_path)], 2)
+    assert done.returncode
+    run = read_run(tmp_path)
+    assert (str(recognise(run.records).plan), run.notes) == ("dp=2", ())

@@ -9,9 +9,12 @@ import pytest
 
 from dally.errors import InputError
 from dally.profiles.files import (
+    add_profile,
     format_profile,
     load_profiles,
     parse_profile,
+    profile_path,
+    remove_profile,
     shipped_sets,
     write_profile,
     write_profiles,
@@ -190,6 +193,25 @@ def test_profiles_are_written_by_model_and_gpu_type_into_a_folder_that_is_made(t
     paths = write_profiles([untyped, typed_], tmp_path / "a" / "b")
     assert [path.name for path in paths] == ["resnet50.json", "resnet50-NVIDIA-H100-80GB-PCIe.json"]
     assert load_profiles(tmp_path / "a" / "b").profiles == (untyped, typed_)
+
+
+def named(name: str, gpu_type: str | None = None) -> Profile:
+    profile = typed(gpu_type)
+    return replace(profile, model=replace(profile.model, name=name))
+
+
+def test_profiles_whose_plain_names_are_the_same_lie_side_by_side(tmp_path: Path) -> None:
+    made = (named("a+b"), named("a-b"), named("a", "b"), named("a:b"))
+    paths = write_profiles(made, tmp_path)
+    assert paths[0].name == "a-b.json"
+    assert len({*paths}) == 4
+    assert {*load_profiles(tmp_path).profiles} == {*made}
+    assert write_profiles(reversed(made), tmp_path) == tuple(reversed(paths)), "each has kept its name"
+    with pytest.raises(InputError, match=r"a-b-.{8}\.json exists"):
+        add_profile(named("a:b"), tmp_path)
+    remove_profile(tmp_path, "a+b")
+    assert profile_path(tmp_path, "a:b", None) == paths[3]
+    assert add_profile(named("a+b"), tmp_path) == paths[0]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

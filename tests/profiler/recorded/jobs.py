@@ -29,6 +29,8 @@ def write(
     sent: Iterable[tuple[str, int, int]] = (),
     steps: int = STEPS,
     host: str = "",
+    kept: int = 0,
+    **about_too: int,
 ) -> Path:
     """Write the record of a rank that does the same in every step.
 
@@ -41,6 +43,8 @@ def write(
         sent: Its messages: group, bytes, peer.
         steps: How many steps it made.
         host: Where it ran; by default eight ranks share one.
+        kept: How many of the last collectives PyTorch remembers; 0 for all.
+        about_too: What else the record tells of itself.
     """
     step, sent = list(step), list(sent)
     entries, messages = [], []
@@ -56,8 +60,9 @@ def write(
         "groups": {name: {"ranks": [*ranks], "description": what} for name, (ranks, what) in groups.items()},
         "steps_ns": [number * STEP_NS for number in range(steps)],
         "sent": messages,
+        **about_too,
     }
     path = folder / f"rank-{rank:05}.json.gz"
     with gzip.open(path, "wb") as file:
-        file.write(json.dumps(about).encode() + b"\n" + json.dumps({"entries": entries}).encode())
+        file.write(json.dumps(about).encode() + b"\n" + json.dumps({"entries": entries[-kept:]}).encode())
     return path

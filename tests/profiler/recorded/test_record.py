@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from profiler.recorded.record import Collective, CollectiveKind, read_record, read_records
+from profiler.recorded.record import Collective, CollectiveKind, read_record, read_run
 from tests.profiler.recorded.jobs import entry, write
 
 PAIR: dict[str, tuple[Sequence[int], str]] = {"0": ((0, 1), "default_pg")}
@@ -87,11 +87,46 @@ def test_the_folder_of_several_jobs_names_them(tmp_path: Path) -> None:
     (tmp_path / "17").mkdir()
     write(tmp_path / "17", 0, 2, PAIR, [])
     with pytest.raises(InputError, match=r"no files rank-\*.json.gz; it has records of jobs 17"):
-        read_records(tmp_path)
+        read_run(tmp_path)
 
 
 def test_records_of_two_jobs_are_not_mixed(tmp_path: Path) -> None:
     write(tmp_path, 0, 2, PAIR, [])
     write(tmp_path, 1, 4, PAIR, [])
     with pytest.raises(InputError, match="records of jobs of 2 and 4 ranks"):
-        read_records(tmp_path)
+        read_run(tmp_path)
+
+
+def test_a_record_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2, PAIR, [])
+    (tmp_path / "rank-00001.json.gz").write_bytes(b"cut off")
+    run = read_run(tmp_path)
+    assert [record.rank for record in run.records] == [0]
+    assert "rank-00001.json.gz: not a record of a rank" in run.notes[0]
+
+
+def test_a_record_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, 0, 2, PAIR, [], schema=3)
+    with pytest.raises(InputError, match="schema 3 is not known; update Dally"):
+        read_record(path)
+
+
+def test_the_last_run_that_trained_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+    for run, begun_ns, steps in (
+        ("run-0-batch-0-1", 5, 8),
+        ("run-1-batch-0-1", 9, 8),
+        ("run-1-batch-1-1", 11, 1),
+    ):
+        (tmp_path / run).mkdir()
+        write(tmp_path / run, 0, 1, {}, [], steps=steps, begun_ns=begun_ns)
+    found = read_run(tmp_path)
+    assert found.folder.name == "run-1-batch-0-1"
+    assert found.notes == (
+        "this is run-1-batch-0-1, the last that trained; other runs: run-0-batch-0-1, run-1-batch-1-1",
+    )
+    assert read_run(tmp_path / "run-0-batch-0-1").notes == ()
+
+
+def test_a_step_with_more_collectives_than_are_remembered_is_told(tmp_path: Path) -> None:
+    write(tmp_path, 0, 2, PAIR, [entry("0", "nccl:all_reduce", [8])], kept=1)
+    assert "rank 0: one step has more collectives than PyTorch remembers" in read_run(tmp_path).notes[0]

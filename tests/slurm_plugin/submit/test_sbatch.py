@@ -402,6 +402,17 @@ def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site)
     assert site.told["DALLY_LEARN"] == "/home/ann/records"
 
 
+@pytest.mark.parametrize(
+    ("export", "told"),
+    [("--export=NONE", True), ("--export=HOME", True), ("--export=ALL,X=1", False), ("--nice=1", False)],
+)
+def test_a_job_that_does_not_get_its_environment_is_told_that_it_is_not_recorded(
+    site: Site, export: str, told: bool
+) -> None:
+    done = site.submit("--learn=records", "--model=vgg11", export, "job.sh")
+    assert ("keeps PYTHONPATH from the job: nothing is recorded" in done.stderr) is told
+
+
 def test_a_site_may_record_every_job(site: Site) -> None:
     site.configure('url = ""', 'learn = "/shared/records"')
     site.submit("--model=vgg11", "job.sh")

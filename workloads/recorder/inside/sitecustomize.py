@@ -1,190 +1,63 @@
-"""Runs in every Python of a recorded job, and writes what its rank sends to others.
+"""Runs at the start of every Python of a recorded job, and starts the recorder where PyTorch's ranks may be.
 
-PyTorch itself remembers each collective (Flight Recorder); this module asks it for them now and then, from a
-thread of its own, and notes when the optimizer steps. It needs the standard library and whatever PyTorch the
-job has. It must never end or slow a job: whatever fails in it ends the record, and nothing else.
-
-A record is a gzip file of two lines: what the rank is, and Flight Recorder's own JSON.
+A program that never imports `torch.distributed` pays for one finder of imports: what else is needed is
+imported where it is. Old Pythons read this file, too; what is written here, Python 3.6 understands.
 """
 
-import atexit
-import gzip
-import importlib.metadata
-import importlib.util
-import json
 import os
-import socket
 import sys
-import threading
-import time
-from collections import deque
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-_FOLDER = os.environ.get("DALLY_LEARN", "")
-_COLLECTIVES = 20_000
-"""So many of the last collectives PyTorch remembers: several steps of a large job, some 10 MB."""
-
-_FIRST_STEPS, _MOST_STEPS = 12, 4_000
-_POLL_S = 0.5
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1_800.0
-_AT_EXIT_S = 5.0
-"""A job that ends waits so long for its last record, and no longer: its file system may hang."""
+_HERE = os.path.dirname(os.path.realpath(__file__))
 
 
-def _next_sitecustomize() -> None:
-    """Run the site's own module of this name, which this one hides."""
-    here = Path(__file__).resolve().parent
-    for entry in sys.path:
-        if entry and Path(entry).resolve() != here:
-            found = Path(entry) / "sitecustomize.py"
-            if found.is_file():
-                spec = importlib.util.spec_from_file_location("_hidden_sitecustomize", found)
-                if spec and spec.loader:
-                    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-                return
+class _TorchDistributedFinder:
+    """Finds no module, but is asked for each: so it knows when `torch.distributed` is imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Start the recorder before that module; whatever fails there, the import goes on."""
+        if name != "torch.distributed":
+            return
+        from contextlib import suppress  # noqa: PLC0415
+
+        with suppress(Exception):
+            sys.meta_path.remove(_TorchDistributedFinder)
+            from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
+
+            spec = spec_from_file_location("dally_recorder", os.path.join(_HERE, "dally_recorder.py"))
+            if spec and spec.loader:
+                sys.modules[spec.name] = recorder = module_from_spec(spec)
+                spec.loader.exec_module(recorder)
+                recorder.start()
 
 
-class _Recorder:
-    """What one rank has noted.
+def _run_hidden(ran: "set[str | None]") -> None:
+    """Run the next module of this name on the path, which this one hides, as Python would have.
 
-    Attributes:
-        steps: When the optimizer that stepped first has stepped, nanoseconds since 1970.
-        sent: Messages from rank to rank that Flight Recorder does not see: (group, bytes, time, peer).
+    Such modules may do the same, and come back here: none is run twice.
     """
+    from importlib.machinery import PathFinder  # noqa: PLC0415
 
-    def __init__(self) -> None:
-        self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
-        self.sent: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
-        self._about: dict[str, Any] = {}
-        self._groups: dict[str, dict[str, Any]] = {}
-        self._optimizer: int | None = None
-        self._lock = threading.Lock()
-        self._hooked = False
+    for entry in sys.path:
+        spec = None if os.path.realpath(entry) == _HERE else PathFinder.find_spec(__name__, [entry])
+        if spec and spec.loader and spec.origin and spec.origin not in ran:
+            from importlib.util import module_from_spec  # noqa: PLC0415
 
-    def watch(self) -> None:
-        """Wait until the process has a process group, then write records, ever more rarely."""
-        due_s, pause_s = 0.0, _FIRST_PAUSE_S
-        while True:
-            time.sleep(_POLL_S)
-            self._hook()
-            self._note_groups()
-            if not self._about:
-                continue
-            now_s = time.monotonic()
-            due_s = due_s or now_s + pause_s
-            if now_s > due_s or (pause_s == _FIRST_PAUSE_S and len(self.steps) >= _FIRST_STEPS):
-                self.write()
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-                due_s = time.monotonic() + pause_s
-
-    def _hook(self) -> None:
-        """Be told of each step of an optimizer and of what is sent to one rank; once both can be."""
-        optimizers = sys.modules.get("torch.optim.optimizer")
-        register = getattr(optimizers, "register_optimizer_step_post_hook", None)
-        group: Any = getattr(_distributed(), "ProcessGroup", None)
-        if self._hooked or register is None or not hasattr(group, "send"):
-            return
-        self._hooked = True
-        register(self._stepped)
-        send = group.send
-
-        def noted(group: Any, *arguments: Any, **named: Any) -> Any:
-            with suppress(Exception):  # called in another way than is known, it is passed on all the same
-                tensors, peer, *_ = arguments
-                size = sum(each.numel() * each.element_size() for each in tensors)
-                self.sent.append((group.group_name, size, time.time_ns(), peer))
-            return send(group, *arguments, **named)
-
-        group.send = noted
-
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
-        if self._optimizer is None:
-            self._optimizer = id(optimizer)
-        if id(optimizer) == self._optimizer:
-            self.steps.append(time.time_ns())
-
-    def _note_groups(self) -> None:
-        """Remember the process groups while there are any: a job may take them down before it ends."""
-        distributed = _distributed()
-        ready = getattr(distributed, "is_initialized", None)
-        if ready is None or not ready():
-            return
-        world = distributed.distributed_c10d._world
-        for group, name in list(world.pg_names.items()):
-            ranks, description = world.pg_group_ranks.get(group), getattr(group, "group_desc", "")
-            if ranks:  # groups of others stand there, too
-                self._groups[name] = {"ranks": sorted(ranks), "description": description}
-        self._about = {
-            "schema": 1,
-            "rank": distributed.get_rank(),
-            "world": distributed.get_world_size(),
-            "host": socket.gethostname(),
-            "backend": distributed.get_backend(),
-            "torch": sys.modules["torch"].__version__,
-        }
-
-    def write(self) -> None:
-        """Write what is known now in place of what was known before."""
-        with self._lock:
-            c10d = sys.modules["torch._C._distributed_c10d"]
-            dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
-            trace = dump()
-            about = {
-                **self._about,
-                "groups": self._groups,
-                "steps_ns": list(self.steps),
-                "sent": list(self.sent),
-            }
-            folder = Path(_FOLDER, os.environ.get("SLURM_JOB_ID", ""))
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"rank-{about['rank']:05}.json.gz"
-            beside = path.with_suffix(f".{os.getpid()}.part")
+            ran.add(spec.origin)
+            own = sys.modules.get(__name__)
+            sys.modules[__name__] = module = module_from_spec(spec)
             try:
-                with gzip.open(beside, "wb", compresslevel=3) as file:
-                    file.write(json.dumps(about).encode() + b"\n")
-                    file.write(trace if isinstance(trace, bytes) else trace.encode())
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+                spec.loader.exec_module(module)
+            except BaseException:
+                if own:
+                    sys.modules[__name__] = own
+                raise
+            return
 
 
-def _distributed() -> Any:
-    return sys.modules.get("torch.distributed")
-
-
-def _remember_collectives() -> None:
-    """Have PyTorch remember them; before 2.8 the variable had another name."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        release = tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
-        name = "TORCH_FR_BUFFER_SIZE" if release >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"
-        os.environ.setdefault(name, str(_COLLECTIVES))
-
-
-def _start() -> None:
-    _remember_collectives()
-    recorder = _Recorder()
-
-    def watch() -> None:
-        with suppress(BaseException):
-            recorder.watch()
-
-    def last_write() -> None:
-        with suppress(BaseException):
-            recorder.write()
-
-    def at_exit() -> None:
-        if recorder.steps or recorder.sent:
-            last = threading.Thread(target=last_write, daemon=True)
-            last.start()
-            last.join(_AT_EXIT_S)
-
-    threading.Thread(target=watch, name="dally-recorder", daemon=True).start()
-    atexit.register(at_exit)
-
-
-with suppress(BaseException):
-    if _FOLDER and ("RANK" in os.environ or "SLURM_PROCID" in os.environ):
-        _start()
-_next_sitecustomize()
+_ran = sys.__dict__.setdefault("_dally_sitecustomize", set())
+if not _ran:
+    _ran.add(None)
+    if os.environ.get("DALLY_LEARN") and "DALLY_LEARN_RANK" not in os.environ:
+        sys.meta_path.insert(0, _TorchDistributedFinder)
+_run_hidden(_ran)

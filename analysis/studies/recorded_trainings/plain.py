@@ -1,4 +1,4 @@
-"""A training script of somebody who has never heard of Dally; the argument names the plan."""
+"""A training script of somebody who has never heard of Dally: PLAN [STEPS] [WIDTH] [SLEEP_S]."""
 
 import sys
 import time
@@ -12,18 +12,25 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+plan, steps, width, sleep_s = (*sys.argv[1:], *("ddp", "30", "64", "0.1")[len(sys.argv) - 1 :])
+wide = int(width)
+
 
 def block() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    """Two layers."""
+    return nn.Sequential(nn.Linear(wide, 4 * wide), nn.ReLU(), nn.Linear(4 * wide, wide))
 
 
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 model: nn.Module = nn.Sequential(*[block() for _ in range(4)])
 schedule = None
-match sys.argv[1]:
+match plan:
     case "ddp":
         model = DistributedDataParallel(model)
+    case "fsdp":
+        for layer in [*model.children(), model]:
+            fully_shard(layer)
     case "hsdp":
         mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
         for layer in [*model.children(), model]:
@@ -38,14 +45,17 @@ match sys.argv[1]:
         stage = PipelineStage(model, rank, world, torch.device("cpu"))
         schedule = Schedule1F1B(stage, 4, loss_fn=lambda output, target: (output - target).pow(2).mean())
 optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(30):
-    time.sleep(0.1)  # the forward pass of a larger model
+for _ in range(int(steps)):
+    start_s = time.perf_counter()
+    time.sleep(float(sleep_s))  # the forward pass of a larger model
     if schedule is None:
-        model(torch.randn(8, 64)).sum().backward()
+        model(torch.randn(8, wide)).sum().backward()
     else:
-        inputs = (torch.randn(16, 64),) if rank == 0 else ()
-        schedule.step(*inputs, target=torch.randn(16, 64) if rank == world - 1 else None)
+        inputs = (torch.randn(16, wide),) if rank == 0 else ()
+        schedule.step(*inputs, target=torch.randn(16, wide) if rank == world - 1 else None)
     optimizer.step()
     optimizer.zero_grad()
+    if rank == 0:
+        print(f"step time {time.perf_counter() - start_s} s", flush=True)
 dist.destroy_process_group()
 print("trained")

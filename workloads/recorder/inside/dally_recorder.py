@@ -1,0 +1,232 @@
+"""Writes what the ranks of a PyTorch job send to others.
+
+PyTorch itself remembers each collective (Flight Recorder); this module asks it for them now and then, from a
+thread of its own, and notes when the optimizer steps. It needs the standard library and whatever PyTorch
+the job has. It must never end or slow a job: whatever fails in it ends the record, and nothing else.
+
+A record is a gzip file of two lines: what the rank is, and Flight Recorder's own JSON. Each run of ranks has
+a folder below that of its job.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_COLLECTIVES = 20_000
+"""So many of the last collectives PyTorch remembers: several steps of a large job, some 10 MB."""
+
+_FIRST_STEPS, _MOST_STEPS = 12, 4_000
+_POLL_S = 0.1
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1_800.0
+_AT_EXIT_S = 5.0
+"""A job that ends waits so long for its last record, and no longer: its file system may hang."""
+
+_RANK = "DALLY_LEARN_RANK"
+"""Set in a rank, so that the programs it starts do not take themselves for ranks."""
+
+
+class RankRecorder:
+    """What one rank has noted.
+
+    Attributes:
+        steps: When the optimizer that stepped first has stepped, nanoseconds since 1970.
+        sent: Messages from rank to rank that Flight Recorder does not see: (group, bytes, time, peer).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Record into this folder, or one below it for the job and one below that for the run."""
+        self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
+        self.sent: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
+        self._folder = folder
+        self._process = os.getpid()
+        self._about: dict[str, Any] = {}
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._optimizer: weakref.ref[Any] | None = None
+        self._lock = threading.Lock()
+        self._hooked = False
+        self._due_s, self._pause_s = 0.0, _FIRST_PAUSE_S
+
+    def watch(self) -> None:
+        """Look for ever whether there is something to note or to write."""
+        with suppress(BaseException):
+            while True:
+                time.sleep(_POLL_S)
+                with suppress(Exception):  # while the job makes its groups, or takes them down
+                    self._hook()
+                    self._note_groups()
+                with suppress(Exception):  # as the disk is full, which may pass
+                    self._write_if_due()
+
+    def at_exit(self) -> None:
+        """Write for the last time, unless nothing is known or it takes too long."""
+        with suppress(BaseException):
+            if os.getpid() == self._process and (self.steps or self.sent):  # or it is a fork of the rank
+                last = threading.Thread(target=self._write_at_last, daemon=True)
+                last.start()
+                last.join(_AT_EXIT_S)
+
+    def _write_at_last(self) -> None:
+        with suppress(BaseException):
+            self.write()
+
+    def _write_if_due(self) -> None:
+        """Write after the first steps, and then ever more rarely."""
+        if not self._about:
+            return
+        now_s = time.monotonic()
+        self._due_s = self._due_s or now_s + self._pause_s
+        if now_s > self._due_s or (self._pause_s == _FIRST_PAUSE_S and len(self.steps) >= _FIRST_STEPS):
+            self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+            self._due_s = now_s + self._pause_s
+            self.write()
+
+    def _hook(self) -> None:
+        """Be told of each step of an optimizer and of what is sent to one rank; once both can be."""
+        torch = sys.modules.get("torch")
+        if self._hooked or getattr(getattr(torch, "__spec__", None), "_initializing", False):
+            return
+        optimizers = sys.modules.get("torch.optim.optimizer")
+        register = getattr(optimizers, "register_optimizer_step_post_hook", None)
+        compiler = getattr(torch, "compiler", None)
+        group: Any = getattr(_distributed(), "ProcessGroup", None)
+        if register is None or not hasattr(group, "send"):
+            return
+        self._hooked = True
+        compiling = getattr(compiler, "is_compiling", bool)
+
+        def stepped(optimizer: Any, *_: Any) -> None:
+            if not compiling():  # what follows would cut the compiled optimizer in two
+                self._stepped(optimizer)
+
+        register(stepped)
+        send = group.send
+
+        def noted(group: Any, *arguments: Any, **named: Any) -> Any:
+            with suppress(Exception):  # called in another way than is known, it is passed on all the same
+                tensors, peer, *_ = arguments
+                size = sum(each.numel() * each.element_size() for each in tensors)
+                self.sent.append((group.group_name, size, time.time_ns(), peer))
+            return send(group, *arguments, **named)
+
+        group.send = noted
+
+    def _stepped(self, optimizer: Any) -> None:
+        with suppress(Exception):
+            first = self._optimizer and self._optimizer()
+            if first is None:  # none has stepped, or what searched for a learning rate is gone
+                self._optimizer = weakref.ref(optimizer)
+                self.steps.clear()
+            if first in (None, optimizer):
+                self.steps.append(time.time_ns())
+
+    def _note_groups(self) -> None:
+        """Remember the process groups while there are any: a job may take them down before it ends."""
+        distributed = _distributed()
+        ready = getattr(distributed, "is_initialized", None)
+        if ready is None or not ready():
+            return
+        world = distributed.distributed_c10d._world
+        if self._about and self._groups.keys() >= {*world.pg_names.values()}:
+            return
+        for group, name in list(world.pg_names.items()):
+            ranks = world.pg_group_ranks.get(group) or ()  # groups of others stand there, too
+            self._groups[name] = {
+                "ranks": sorted(ranks),
+                "description": str(getattr(group, "group_desc", "")),
+            }
+        rank = distributed.get_rank()
+        self._about = {
+            "schema": 2,
+            "rank": rank,
+            "world": distributed.get_world_size(),
+            "host": socket.gethostname(),
+            "backend": distributed.get_backend(),
+            "torch": str(sys.modules["torch"].__version__),
+            "begun_ns": self._about.get("begun_ns") or time.time_ns(),
+        }
+        os.environ[_RANK] = str(rank)
+
+    def write(self) -> None:
+        """Write what is known now in place of what was known before."""
+        with self._lock:
+            about = {
+                **self._about,
+                "groups": dict(self._groups),
+                "steps_ns": list(self.steps),
+                "sent": list(self.sent),
+            }
+            path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
+            if not self.steps and path.exists():
+                return  # a program that trains nothing, after one that did
+            path.parent.mkdir(parents=True, exist_ok=True)
+            trace, about["lacks"] = _remembered_collectives()
+            about["written_ns"] = time.time_ns()
+            beside = path.with_suffix(f".{os.getpid()}.part")
+            try:
+                with gzip.open(beside, "wb", compresslevel=3) as file:
+                    file.write(json.dumps(about).encode() + b"\n")
+                    file.write(trace)
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+
+
+def job_folder(variables: Any) -> Path:
+    """Where the records of a run lie: in its job's folder, one for each run that its launcher tells apart.
+
+    A run is told by how often Slurm restarted the job, its step, how often torchrun restarted the ranks, and
+    the port where they meet.
+    """
+    told = {
+        "SLURM_RESTART_COUNT": "0",
+        "SLURM_STEP_ID": "batch",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "MASTER_PORT": "0",
+    }
+    return Path(
+        variables.get("SLURM_JOB_ID", ""),
+        "run-" + "-".join(variables.get(name) or default for name, default in told.items()),
+    )
+
+
+def _remembered_collectives() -> tuple[bytes, str]:
+    """What Flight Recorder tells as JSON, and why it tells nothing; empty if it does."""
+    try:
+        c10d = sys.modules["torch._C._distributed_c10d"]
+        dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
+        trace = dump()
+    except Exception as error:
+        return b"{}", f"this PyTorch has no Flight Recorder that can be read: {error!r}"
+    return (trace if isinstance(trace, bytes) else trace.encode()), ""
+
+
+def _distributed() -> Any:
+    return sys.modules.get("torch.distributed")
+
+
+def _remember_collectives() -> None:
+    """Have PyTorch remember them; before 2.8 the variable had another name."""
+    release = str(getattr(sys.modules.get("torch"), "__version__", "")).split(".")[:2]
+    newer = not all(map(str.isdigit, release)) or tuple(map(int, release)) >= (2, 8)
+    name = "TORCH_FR_BUFFER_SIZE" if newer else "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    os.environ.setdefault(name, str(_COLLECTIVES))
+
+
+def start() -> None:
+    """Record this process if it becomes a rank."""
+    _remember_collectives()
+    recorder = RankRecorder(Path(os.environ["DALLY_LEARN"]))
+    threading.Thread(target=recorder.watch, name="dally-recorder", daemon=True).start()
+    atexit.register(recorder.at_exit)

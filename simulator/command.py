@@ -95,6 +95,11 @@ Examples:
     help="Sigma of a log-normal error of the profiles that policies see, drawn by the seed; jobs run true.",
 )
 @click.option(
+    "--learn-costs",
+    is_flag=True,
+    help="Step times of running jobs correct what policies believe of costs, as a controller does.",
+)
+@click.option(
     "--priorities",
     help="Slurm's priorities: a TOML file of weights and shares, or `on`; without, no job has any.",
 )

@@ -33,6 +33,7 @@ class Known:
         error: Of exact durations: standard deviation of the logarithm of what is believed over what is true.
         seed: Of errors, and of limits that jobs do not come with.
         profile_error: How wrong the profiles are that they go by; `ProfileError` says what that means.
+        learns_costs: Whether step times of running jobs correct what they believe (`learnt_costs`).
 
     Raises:
         InputError: An error is no number of 0 or more, or that of durations is of another class.
@@ -42,6 +43,7 @@ class Known:
     error: float = 0.0
     seed: int = 0
     profile_error: float = 0.0
+    learns_costs: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("estimate_error", self.error), ("profile_error", self.profile_error)):
@@ -51,9 +53,11 @@ class Known:
             raise InputError(f"estimate_error goes with knowledge exact, not with {self.knowledge}")
 
     def __str__(self) -> str:
-        """As tables say it: `limits`, `exact ± 0.5`, `none, profiles ± 0.3`."""
+        """As tables say it: `limits`, `exact ± 0.5`, `none, profiles ± 0.3, learns costs`."""
         times = f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
-        return f"{times}, profiles ± {self.profile_error:g}" if self.profile_error else times
+        if self.profile_error:
+            times += f", profiles ± {self.profile_error:g}"
+        return f"{times}, learns costs" if self.learns_costs else times
 
 
 EXACTLY = Known()

@@ -10,6 +10,7 @@ from dally.cluster.topology import Allocation, Shape, Topology
 from dally.jobs.job import Job, JobKind
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
+from dally.profiles.learnt_costs import LearntCosts
 from dally.profiles.local_batch import batch_factor
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.schema import Profile
@@ -70,6 +71,9 @@ class GangIterations:
         profiles: Profiles of the models; None for none.
         split: How gangs over several GPU types split their batch.
         error: How wrong what it predicts is; None: as the profiles have it.
+
+    Attributes:
+        learnt: What corrects it; None: nothing.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class GangIterations:
         self.profiles = profiles
         self.split = split
         self.error = error
+        self.learnt: LearntCosts | None = None
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_machines = lru_cache(_REMEMBERED)(self._spread)
@@ -145,7 +150,13 @@ class GangIterations:
         return self._predictions[key]
 
     def _joint(
-        self, model: str, spread: Spread, batch: float, reference: int | None, stretch: float = 1.0
+        self,
+        model: str,
+        spread: Spread,
+        batch: float,
+        reference: int | None,
+        stretch: float = 1.0,
+        corrected: bool = True,
     ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
         shape, gpus = spread
@@ -160,6 +171,9 @@ class GangIterations:
         if self.error is not None:
             believed = zip(parts, shape.gpu_types, strict=True)
             parts = [self.error.believed(part, model, gpu_type) for part, gpu_type in believed]
+        if self.learnt is not None and corrected:
+            by_type = zip(parts, shape.gpu_types, strict=True)
+            parts = [self.learnt.corrected(part, (model, kind), shape.level) for part, kind in by_type]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
 
 

@@ -96,7 +96,7 @@ class Scheduler:
         """A waiting job left."""
         self._leaves_queue(job_id, now)
         job = self.state.withdraw(job_id)
-        self.state.costs.report_progress(job.job, None)
+        self._forget_steps(job)
         self.beliefs.left(job)
         self.policy.withdrawn(job, now)
         return job
@@ -188,7 +188,7 @@ class Scheduler:
         work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
-        self.state.costs.report_progress(job.job, None)
+        self._forget_steps(job)
         for other in self.beliefs.ended(job, work_s, now):
             self._revised(other, now)
         return job
@@ -229,6 +229,24 @@ class Scheduler:
         self.beliefs.runs(job)
         self.policy.reported(job, now)
         return job
+
+    def observe_steps(self, job_id: str, step_s: float, now: float) -> None:
+        """A running job's steps take so long, seconds, the median of many."""
+        self._learn(self.state.jobs[job_id], step_s, now)
+
+    def _learn(self, job: JobState, step_s: float, now: float, samples: float = 0.0) -> None:
+        costs = self.state.costs
+        if costs.learnt is None or not step_s > 0:
+            return
+        shared = self.state.shares_links(job)
+        if costs.learn(job.job, job.allocation, job.since_s, step_s, shared, samples):
+            self.policy.costs_revised(self.state, now)
+
+    def _forget_steps(self, job: JobState) -> None:
+        """A job has left: what it told of itself goes, what it taught of its model stays."""
+        self.state.costs.report_progress(job.job, None)
+        if self.state.costs.learnt is not None:
+            self.state.costs.learnt.left(job.job_id)
 
     def wait_explained(self, decision: Wait) -> None:
         """The reason of a wait is on record; the wait need not be explained again."""

@@ -16,7 +16,7 @@ from dally.profiles.files import ProfileSet
 from dally.profiles.gang_iteration import GangIterations, Split, Spread, gpus_of
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import UNKNOWN, LearntCosts, PoolName, spread_of
+from dally.profiles.learnt_costs import UNKNOWN, Belief, LearntCosts, PoolName, spread_of
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
@@ -214,12 +214,22 @@ class CostModel(GangIterations):
             assert found is not None, "it has a profile"
             raw, name = found, (job.model, shape.gpu_types[0])
             certainty = spread_of(profile.provenance.mode, raw.extrapolated)
-        changed = self.learnt.observe(
-            job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared
-        )
+        changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
         if changed:
             self._forget_costs(job.model)
         return changed
+
+    def basis(self, job: Job) -> str:
+        """On what predictions for a job rest, in words."""
+        profile = self._profile(job.model, job.gpu_type or "")
+        return "no profile" if profile is None else f"profile ({profile.provenance.mode})"
+
+    def belief(self, job: Job, gpu_type: str) -> Belief | None:
+        """What step times have taught of jobs like this on a GPU type; None if nothing."""
+        if self.learnt is None:
+            return None
+        known = self._profile(job.model, gpu_type) is not None
+        return self.learnt.belief((job.model, gpu_type) if known else _unknown_pool(job, job.gpus))
 
     def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
         """How many times longer a gang without a profile is assumed to take than close together.

@@ -155,9 +155,7 @@ class Pool:
     def solve(self) -> None:
         """Work out mean and covariance from precision and shift."""
         self.covariance = inverse(self.precision)
-        self.mean = [
-            sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance
-        ]
+        self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
 
     def row(self, share: float, level: int) -> list[float]:
         """H: how a step time hangs on the unknowns whose iteration waits for such a share at a level."""
@@ -200,6 +198,7 @@ class StepCheck:
         sigma: Standard deviation of the logarithm of what was to be expected.
         level: Of the placement.
         shared: Whether others shared the job's links.
+        told: Whether somebody was told that it is slower.
     """
 
     step_s: float
@@ -207,6 +206,7 @@ class StepCheck:
     sigma: float
     level: int
     shared: bool
+    told: bool = False
 
     @property
     def slower(self) -> bool:
@@ -215,6 +215,16 @@ class StepCheck:
             return False
         off = log(self.step_s / self.expected_s)
         return off > max(OUTLIER * self.sigma, log(1 + SLOWER))
+
+    @property
+    def words(self) -> str:
+        """A step against what was expected of it."""
+        took = f"steps take {self.step_s:.3g} s"
+        if self.expected_s is None:
+            return took
+        beside = ", as others share its links" if self.shared else ""
+        expected = f"{self.expected_s:.3g} s were to be expected there"
+        return f"{took}; {expected}{beside}, give or take {percent(self.sigma)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +239,7 @@ class Belief:
         waiting: w at each level.
         waiting_sigma: Of its logarithm.
         runs, jobs: So many observations of so many jobs.
+        predicted: Whether anything predicts c; without a profile it says how long a step takes, and no more.
     """
 
     model: str
@@ -239,6 +250,7 @@ class Belief:
     waiting_sigma: tuple[float, ...]
     runs: int
     jobs: int
+    predicted: bool
 
 
 class LearntCosts:
@@ -401,6 +413,15 @@ class LearntCosts:
         while len(self._jobs) > MOST_JOBS:
             self.left(next(iter(self._jobs)))
 
+    def newly_slower(self, job_id: str) -> StepCheck | None:
+        """What to tell of a job that is slower than its placement explains; None if not, or it was told."""
+        check = self.checks.get(job_id)
+        if check is None or check.told or not check.slower:
+            return None
+        self.checks[job_id] = replace(check, told=True)
+        self.is_saved = False
+        return check
+
     def beliefs(self) -> list[Belief]:
         """What is believed of each pool, those last observed last."""
         return [self._belief(name, pool) for name, pool in self._pools.items()]
@@ -413,7 +434,8 @@ class LearntCosts:
         pace, waits = pool.factors()
         sigmas = tuple(pool.waiting_sigma(level) for level in range(self._levels))
         pace_sigma = sqrt(pool.covariance[0][0])
-        return Belief(*name, pace, pace_sigma, waits, sigmas, pool.runs, pool.jobs)
+        predicted = pool.spread.pace < FREE_SPREAD
+        return Belief(*name, pace, pace_sigma, waits, sigmas, pool.runs, pool.jobs, predicted)
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, as plain data."""
@@ -439,19 +461,27 @@ class LearntCosts:
         if learnt["schema"] != SCHEMA:
             raise ValueError(f"schema is {learnt['schema']!r}, this version reads {SCHEMA}")
         if learnt["levels"] != self._levels:
-            raise ValueError(f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}")
+            raise ValueError(
+                f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}"
+            )
         pools = {}
         for model, gpu_type, spread, precision, shift, jobs, runs in learnt["pools"]:
             pool = pools[model, gpu_type] = Pool(self._levels, Spread(**spread))
             pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
             pool.solve()
         jobs_of = {
-            job_id: JobSums(**{**told, "pool": tuple(told["pool"])}) for job_id, told in learnt["jobs"].items()
+            job_id: JobSums(**{**told, "pool": tuple(told["pool"])})
+            for job_id, told in learnt["jobs"].items()
         }
         checks = {job_id: StepCheck(**check) for job_id, check in learnt["checks"].items()}
         believed = {(model, kind): (pace, tuple(waits)) for model, kind, pace, waits in learnt["believed"]}
         self._pools, self._jobs, self._believed, self.checks = pools, jobs_of, believed, checks
         self.revision = learnt["revision"]
+
+
+def percent(sigma: float) -> str:
+    """A standard deviation of a logarithm, as people say it: the way up."""
+    return f"{exp(sigma) - 1:.0%}"
 
 
 def _share(prediction: Prediction, pace: float, waiting: float) -> tuple[float, float]:

@@ -24,6 +24,9 @@ REVISED_S = 60.0
 There are many of them, and most change nothing: one by one they were most of the moments of a busy cluster.
 """
 
+SURE_S, SURE_STEPS = 60.0, 10.0
+"""Reports so many seconds and steps apart tell how long a step takes."""
+
 
 def told_slowdown(cost: Cost) -> float:
     """A slowdown as run folders show it: to four places, or to four digits where more GPUs make it small."""
@@ -83,6 +86,7 @@ class Scheduler:
         self._decided = -inf, Plan()
         self._explained: list[Wait] = []
         self._classes = PriorityClasses(state, policy)
+        self._first_reports: dict[str, tuple[float, ProgressReport]] = {}
 
     def submit(self, job: Job, now: float, past: JobHistory | None = None) -> JobState:
         """A job arrived, or one with a past waits again."""
@@ -228,7 +232,20 @@ class Scheduler:
         self.state.count_reported(job_id)
         self.beliefs.runs(job)
         self.policy.reported(job, now)
+        if (step_s := self._reported_step_s(job, report)) is not None:
+            self._learn(job, step_s, now, report.batch)
         return job
+
+    def _reported_step_s(self, job: JobState, report: ProgressReport) -> float | None:
+        """Seconds of a step, as a job says or as follows from its reports of this run; None if nothing does."""
+        if report.step_s or not report.batch:
+            return report.step_s or None
+        since_s, first = self._first_reports.get(job.job_id, (-inf, report))
+        if since_s != job.since_s or first.batch != report.batch:
+            self._first_reports[job.job_id] = job.since_s, report
+            return None
+        steps, seconds = (report.samples - first.samples) / report.batch, report.t - first.t
+        return seconds / steps if seconds >= SURE_S and steps >= SURE_STEPS else None
 
     def observe_steps(self, job_id: str, step_s: float, now: float) -> None:
         """A running job's steps take so long, seconds, the median of many."""
@@ -245,6 +262,7 @@ class Scheduler:
     def _forget_steps(self, job: JobState) -> None:
         """A job has left: what it told of itself goes, what it taught of its model stays."""
         self.state.costs.report_progress(job.job, None)
+        self._first_reports.pop(job.job_id, None)
         if self.state.costs.learnt is not None:
             self.state.costs.learnt.left(job.job_id)
 

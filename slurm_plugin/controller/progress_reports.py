@@ -172,7 +172,11 @@ class ProgressReports:
             said = {"samples": report.samples, "total": report.total}
             self._log(now, "progress_reported", job=managed.job_id, **said)
         else:
-            measured = before.since_s == run.since_s and bool(before.throughputs)
+            measured = before.since_s == run.since_s and bool(before.throughputs or report.step_s)
             if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
         self._reconciler.transitions.report_progress(managed, report, now)
+        learnt = self._reconciler.state.costs.learnt
+        if learnt is not None and (check := learnt.newly_slower(managed.job_id)) is not None:
+            said = {"step_s": round(check.step_s, 6), "expected_s": round(check.expected_s or 0.0, 6)}
+            self._log(now, "slower_than_expected", job=managed.job_id, **said, reason=check.words)

@@ -116,6 +116,7 @@ class CostModel(GangIterations):
         self._type_speeds: dict[tuple[str, Gang, int | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
+        self._restarts_as = self
 
     @property
     def revision(self) -> int:
@@ -153,11 +154,11 @@ class CostModel(GangIterations):
 
         Restarts cost what they cost: each one shows its price.
         """
-        if not known.profile_error and not known.learns_costs:
+        if not (known.profile_error or known.learns_costs or known.hides_profiles):
             return self
-        return CostModel(
+        believed = CostModel(
             self.topology,
-            self.profiles,
+            None if known.hides_profiles else self.profiles,
             self.split,
             self.batching,
             self.every_restart_s,
@@ -166,6 +167,8 @@ class CostModel(GangIterations):
             self.averaging,
             known.learns_costs,
         )
+        believed._restarts_as = self
+        return believed
 
     def report_progress(self, job: Job, progress: ReportedProgress | None) -> None:
         """Take what a job has reported so far; None: nothing, or the job has left."""
@@ -462,7 +465,7 @@ class CostModel(GangIterations):
     def _restart(self, job: Job) -> Restart:
         key = job.model, job.gpu_type
         if key not in self._restarts:
-            profile = self._profile(job.model, job.gpu_type or "")
+            profile = self._restarts_as._profile(job.model, job.gpu_type or "")
             restart = Restart() if profile is None else profile.restart
             if self.every_restart_s is not None:
                 restart = replace(restart, base_s=self.every_restart_s, per_gpu_s=0.0)

@@ -25,7 +25,7 @@ from dally.profiles.schema import ProfileMode
 SCHEMA = 1
 
 RUN_SPREAD = 0.05
-"""Standard deviation, as of all here of a logarithm: of the step times of one job in the same place, run by run."""
+"""Standard deviation (of a logarithm, as all here) of a job's step times in the same place, run by run."""
 
 SHARED_SPREAD = 0.3
 """That comes to it where others shared the job's links: how much they took, nobody knows."""
@@ -43,7 +43,7 @@ COMMON = 0.8
 """Part of the variance of a waiting factor that all levels of a pool have in common."""
 
 WORTH_TELLING = 0.02
-"""Factors are believed anew once one has changed by so much: each change forgets what costs were worked out."""
+"""Factors are believed anew once one has changed by so much; what was worked out is then forgotten."""
 
 OUTLIER = 3.0
 """A step time that is off by more standard deviations counts less, as one at that distance would."""

@@ -237,7 +237,7 @@ class Scheduler:
         return job
 
     def _reported_step_s(self, job: JobState, report: ProgressReport) -> float | None:
-        """Seconds of a step, as a job says or as follows from its reports of this run; None if nothing does."""
+        """Seconds of a step, as a job says or as its reports of this run do; None if they do not."""
         if report.step_s or not report.batch:
             return report.step_s or None
         since_s, first = self._first_reports.get(job.job_id, (-inf, report))

@@ -219,8 +219,9 @@ def segment_data(
     """The first line of a segment: all that it takes to build such a scheduler again."""
     profiles, learnt = state.costs.profiles, state.costs.learnt
     knows = asdict(state.knows)
-    if learnt is None:
-        del knows["learns_costs"]
+    for name in ("learns_costs", "hides_profiles"):
+        if not knows[name]:
+            del knows[name]
     return {
         "schema": SCHEMA,
         "version": __version__,

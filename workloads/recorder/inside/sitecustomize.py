@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -23,12 +24,14 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = os.environ.get("DALLY_LEARN", "")
+_STEP_FILE = os.environ.get("DALLY_STEPS", "")
 _COLLECTIVES = 20_000
 """So many of the last collectives PyTorch remembers: several steps of a large job, some 10 MB."""
 
 _FIRST_STEPS, _MOST_STEPS = 12, 4_000
 _POLL_S = 0.5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1_800.0
+_STEPS_EVERY_S, _MEDIAN_OF = 30.0, 100
 _AT_EXIT_S = 5.0
 """A job that ends waits so long for its last record, and no longer: its file system may hang."""
 
@@ -65,7 +68,7 @@ class _Recorder:
 
     def watch(self) -> None:
         """Wait until the process has a process group, then write records, ever more rarely."""
-        due_s, pause_s = 0.0, _FIRST_PAUSE_S
+        due_s, pause_s, steps_due_s = 0.0, _FIRST_PAUSE_S, 0.0
         while True:
             time.sleep(_POLL_S)
             self._hook()
@@ -73,6 +76,10 @@ class _Recorder:
             if not self._about:
                 continue
             now_s = time.monotonic()
+            if self._about["rank"] == 0 and now_s > steps_due_s and len(self.steps) > _FIRST_STEPS:
+                steps_due_s = now_s + _STEPS_EVERY_S
+                with suppress(Exception):
+                    self.write_step_time()
             due_s = due_s or now_s + pause_s
             if now_s > due_s or (pause_s == _FIRST_PAUSE_S and len(self.steps) >= _FIRST_STEPS):
                 self.write()
@@ -125,6 +132,21 @@ class _Recorder:
             "torch": sys.modules["torch"].__version__,
         }
 
+    def write_step_time(self) -> None:
+        """Tell Dally's controller how long the last steps took, in the median: a small file."""
+        if not _STEP_FILE:
+            return
+        times = list(self.steps)[-_MEDIAN_OF - 1 :]
+        step_s = statistics.median(times[i] - times[i - 1] for i in range(1, len(times))) / 1e9
+        path = Path(_STEP_FILE.replace("%j", _job_number()))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_text(json.dumps({"time": times[-1] / 1e9, "step_s": step_s}))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
     def write(self) -> None:
         """Write what is known now in place of what was known before."""
         with self._lock:
@@ -148,6 +170,12 @@ class _Recorder:
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
+
+
+def _job_number() -> str:
+    """As `dally queue` shows it, like 17 or 17_3."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def _distributed() -> Any:

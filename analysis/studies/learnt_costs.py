@@ -28,6 +28,9 @@ from simulator.sweep.plan import SweepTask, read_plan
 FILE = Path("docs/studies/learnt-costs.toml")
 PAGE = Path("docs/results/learnt-costs.md")
 
+HIDDEN = ", no profiles"
+"""How the name of a setting ends that is another one but for its profiles, which nobody sees."""
+
 SweepKey = tuple[str, str, str, bool, int]
 """Setting, policy, what is known of profiles, whether it learns, seed."""
 
@@ -67,7 +70,7 @@ class Ran:
 
 
 def _error(believed: CostModel, true: CostModel, jobs: Mapping[str, Job], starts: Starts) -> float:
-    """The mean of how many times too large or too small believed slowdowns are, of jobs on several machines."""
+    """By how much believed slowdowns of jobs on several machines are off, up or down, in the mean."""
     index = true.topology.machine_index
     off = []
     for job_id, _, gpus in starts.found:
@@ -86,10 +89,10 @@ def knows(inputs: Inputs) -> str:
 
 
 def rows(tasks: Sequence[SweepTask], ran: Mapping[SweepKey, Ran]) -> Iterator[Sequence[str]]:
-    """A line for each setting, policy and kind of profiles: of mean JCTs and of beliefs, without and with."""
+    """A line for each setting, policy and kind of profiles: mean JCTs, and how wrong beliefs are."""
     groups: dict[tuple[str, str, str], list[SweepTask]] = defaultdict(list)
     for task in tasks:
-        groups[task.setting, task.policy, knows(task.inputs)].append(task)
+        groups[key_of(task)[:3]].append(task)
     for (setting, policy, kind), members in groups.items():
         cells = [setting, f"`{policy}`", kind]
         own = {learns: [t for t in members if t.inputs.learn_costs is learns] for learns in (False, True)}
@@ -105,7 +108,8 @@ def rows(tasks: Sequence[SweepTask], ran: Mapping[SweepKey, Ran]) -> Iterator[Se
 
 def key_of(task: SweepTask) -> SweepKey:
     """What tells runs apart."""
-    return task.setting, task.policy, knows(task.inputs), task.inputs.learn_costs, task.inputs.seed
+    setting = task.setting.removesuffix(HIDDEN)
+    return setting, task.policy, knows(task.inputs), task.inputs.learn_costs, task.inputs.seed
 
 
 def right(task: SweepTask) -> SweepKey:

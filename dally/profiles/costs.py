@@ -16,7 +16,7 @@ from dally.profiles.files import ProfileSet
 from dally.profiles.gang_iteration import GangIterations, Split, Spread, gpus_of
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import UNKNOWN, Belief, LearntCosts, PoolName, spread_of
+from dally.profiles.learnt_costs import UNKNOWN, Belief, LearntCosts, PoolName, Prior, prior_of
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
@@ -216,16 +216,19 @@ class CostModel(GangIterations):
             found = self._joint(job.model, spread, batch, reference, corrected=False)
             assert found is not None, "it has a profile"
             raw, name = found, (job.model, shape.gpu_types[0])
-            certainty = spread_of(profile.provenance.mode, raw.extrapolated)
+            certainty = prior_of(profile.provenance.mode, raw.extrapolated)
         changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
         if changed:
             self._forget_costs(job.model)
         return changed
 
-    def basis(self, job: Job) -> str:
-        """On what predictions for a job rest, in words."""
+    def basis(self, job: Job) -> tuple[str, Prior]:
+        """On what predictions for a job rest, in words, and how sure they are before any step time."""
         profile = self._profile(job.model, job.gpu_type or "")
-        return "no profile" if profile is None else f"profile ({profile.provenance.mode})"
+        if profile is None:
+            return "no profile", UNKNOWN
+        mode = profile.provenance.mode
+        return f"profile ({mode})", prior_of(mode, extrapolated=False)
 
     def belief(self, job: Job, gpu_type: str) -> Belief | None:
         """What step times have taught of jobs like this on a GPU type; None if nothing."""

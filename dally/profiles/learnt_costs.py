@@ -57,7 +57,7 @@ _ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Prior:
     """Standard deviations of the logarithms of a pool's factors before anything was observed.
 
     Attributes:
@@ -71,15 +71,15 @@ class Spread:
     job: float = JOB_SPREAD
 
 
-MEASURED = Spread(0.15, 0.4)
+MEASURED = Prior(0.15, 0.4)
 """Measured on GPUs, and not far from what is predicted."""
-CALCULATED = Spread(0.3, 0.6)
+CALCULATED = Prior(0.3, 0.6)
 """Imported, given or emulated, farther away than was measured, or calculated from a parallel plan."""
-UNKNOWN = Spread(FREE_SPREAD, 0.8, STRANGERS_SPREAD)
+UNKNOWN = Prior(FREE_SPREAD, 0.8, STRANGERS_SPREAD)
 """Without a profile: nothing is predicted of the pace, and what distance costs is assumed."""
 
 
-def spread_of(mode: ProfileMode, extrapolated: bool) -> Spread:
+def prior_of(mode: ProfileMode, extrapolated: bool) -> Prior:
     """How sure a prediction is whose profile came about so, within what was measured or outside of it."""
     return MEASURED if mode is ProfileMode.NCCL and not extrapolated else CALCULATED
 
@@ -137,13 +137,13 @@ class Pool:
 
     Args:
         levels: Of the cluster.
-        spread: Before anything was observed.
+        prior: Before anything was observed.
     """
 
-    def __init__(self, levels: int, spread: Spread) -> None:
-        self.spread, self.levels = spread, levels
-        variances = [spread.pace**2, COMMON * spread.waiting**2]
-        variances += [(1 - COMMON) * spread.waiting**2] * levels
+    def __init__(self, levels: int, prior: Prior) -> None:
+        self.prior, self.levels = prior, levels
+        variances = [prior.pace**2, COMMON * prior.waiting**2]
+        variances += [(1 - COMMON) * prior.waiting**2] * levels
         size = len(variances)
         self.precision = [[0.0] * size for _ in variances]
         for place, variance in enumerate(variances):
@@ -299,7 +299,7 @@ class LearntCosts:
         step_s: float,
         prediction: Prediction,
         name: PoolName,
-        spread: Spread,
+        prior: Prior,
         level: int,
         shared: bool,
     ) -> bool:
@@ -311,7 +311,7 @@ class LearntCosts:
             step_s: Seconds of a step, the median of many.
             prediction: Uncorrected.
             name: The pool.
-            spread: Of a pool that is new, and of what is peculiar to the job.
+            prior: Of a pool that is new, and of what is peculiar to the job.
             level: Of the placement.
             shared: Whether others share the job's links.
 
@@ -319,17 +319,17 @@ class LearntCosts:
             Whether something else is believed now.
         """
         self.is_saved = False
-        pool = self._pools.pop(name, None) or Pool(self._levels, spread)
+        pool = self._pools.pop(name, None) or Pool(self._levels, prior)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
         if job is not None and job.pool != name:
             self.left(job_id)
             job = None
-        job = job or JobSums(name, spread.job)
+        job = job or JobSums(name, prior.job)
         fresh = since_s != job.since_s
         if fresh:
             variance = RUN_SPREAD**2 + (SHARED_SPREAD**2 if shared else 0.0)
-            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, spread)
+            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, prior)
             self._count(pool, job, step_s, prediction, level, variance)
             job.since_s = since_s
             self._jobs[job_id] = job
@@ -348,14 +348,14 @@ class LearntCosts:
         prediction: Prediction,
         level: int,
         shared: bool,
-        spread: Spread,
+        prior: Prior,
     ) -> StepCheck:
         """Before the job itself has a say in what is expected of it."""
         pace, waits = pool.factors()
         share, expected_s = _share(prediction, pace, waits[level])
         variance = pool.variance(pool.row(share, level)) + job.spread**2 + RUN_SPREAD**2
         variance += SHARED_SPREAD**2 if shared else 0.0
-        predicts = spread.pace < FREE_SPREAD
+        predicts = prior.pace < FREE_SPREAD
         return StepCheck(step_s, expected_s if predicts else None, sqrt(variance), level, shared)
 
     def _count(
@@ -434,7 +434,7 @@ class LearntCosts:
         pace, waits = pool.factors()
         sigmas = tuple(pool.waiting_sigma(level) for level in range(self._levels))
         pace_sigma = sqrt(pool.covariance[0][0])
-        predicted = pool.spread.pace < FREE_SPREAD
+        predicted = pool.prior.pace < FREE_SPREAD
         return Belief(*name, pace, pace_sigma, waits, sigmas, pool.runs, pool.jobs, predicted)
 
     def snapshot(self) -> dict[str, Any]:
@@ -444,7 +444,7 @@ class LearntCosts:
             "levels": self._levels,
             "revision": self.revision,
             "pools": [
-                [*name, asdict(pool.spread), pool.precision, pool.shift, pool.jobs, pool.runs]
+                [*name, asdict(pool.prior), pool.precision, pool.shift, pool.jobs, pool.runs]
                 for name, pool in self._pools.items()
             ],
             "believed": [[*name, *factors] for name, factors in self._believed.items()],
@@ -465,8 +465,8 @@ class LearntCosts:
                 f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}"
             )
         pools = {}
-        for model, gpu_type, spread, precision, shift, jobs, runs in learnt["pools"]:
-            pool = pools[model, gpu_type] = Pool(self._levels, Spread(**spread))
+        for model, gpu_type, prior, precision, shift, jobs, runs in learnt["pools"]:
+            pool = pools[model, gpu_type] = Pool(self._levels, Prior(**prior))
             pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
             pool.solve()
         jobs_of = {

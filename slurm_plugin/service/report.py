@@ -174,7 +174,8 @@ def _job(managed: ManagedJob, controller: Controller) -> JobData:
 def _learnt(managed: ManagedJob, controller: Controller) -> Mapping[str, Any] | None:
     """What step times have taught of the job and of those like it; None where nobody learns.
 
-    `beliefs`, one for each GPU type that it has or may have, each factor by level; `check`, its own steps.
+    `basis` and how sure that is by itself; `beliefs`, one for each GPU type that it has or may have, each
+    factor by level; `check`, its own steps.
     """
     state = controller.scheduler.state
     costs, learnt = state.costs, state.costs.learnt
@@ -184,9 +185,10 @@ def _learnt(managed: ManagedJob, controller: Controller) -> Mapping[str, Any] | 
     held = state.topology.by_type(own.allocation) if own is not None and own.allocation else ()
     types = held or [kind for kind in state.topology.gpu_types if managed.job.gpu_type in (None, kind)]
     found = (costs.belief(managed.job, kind) for kind in types)
-    check = learnt.checks.get(managed.job_id)
+    check, (basis, prior) = learnt.checks.get(managed.job_id), costs.basis(managed.job)
     return {
-        "basis": costs.basis(managed.job),
+        "basis": basis,
+        "waiting_sigma": prior.waiting,
         "beliefs": [belief_data(belief, state.topology) for belief in found if belief is not None],
         "check": check and {**asdict(check), "slower": check.slower, "words": check.words},
     }

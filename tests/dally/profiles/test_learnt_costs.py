@@ -1,6 +1,7 @@
 """Step times correct what placements are believed to cost, and say how sure that is."""
 
 import json
+from dataclasses import replace
 from math import exp, log
 from random import Random
 
@@ -133,12 +134,12 @@ def test_a_job_far_off_moves_the_others_little_and_is_said_to_be_slow_once() -> 
     assert learnt.newly_slower("j3") is None
 
 
-def test_a_few_per_cent_slower_is_not_told_however_sure_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_per_cent_slower_is_not_told_however_sure_it_is() -> None:
     learnt = LearntCosts(3)
     tell(learnt, "a", 1.0, 0.0, 0)
     check = learnt.checks["a"]
-    assert not learnt_costs.replace(check, step_s=1.09, sigma=0.001).slower
-    assert learnt_costs.replace(check, step_s=1.11, sigma=0.001).slower
+    assert not replace(check, step_s=1.09, sigma=0.001).slower
+    assert replace(check, step_s=1.11, sigma=0.001).slower
 
 
 def test_one_run_counts_once_and_is_checked_again_and_again() -> None:

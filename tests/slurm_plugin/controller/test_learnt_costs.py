@@ -4,6 +4,7 @@ import getpass
 import json
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -29,10 +30,10 @@ MODEL = "resnet50"
 class Telling:
     """A site whose jobs tell their step times, so many times those that its profiles say."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder, self.record = folder, folder / "facts.jsonl"
-        settings = {"policy": "fifo", "record": str(self.record), "knowledge": "limits", **settings}
-        self.site = Site(folder, racks([[8, 8]]), profiles=AUTHOR, **settings)
+        settings = {"record": str(self.record), "knowledge": "limits", **settings}
+        self.site = Site(folder, racks([[8, 8]]), "fifo", AUTHOR, **settings)
 
     def submit(self, gpus: int = 4, model: str = MODEL) -> str:
         asked = Request(model, progress=f"{self.folder}/%j.json")

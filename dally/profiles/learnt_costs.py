@@ -222,9 +222,9 @@ class StepCheck:
         took = f"steps take {self.step_s:.3g} s"
         if self.expected_s is None:
             return took
-        beside = ", as others share its links" if self.shared else ""
-        expected = f"{self.expected_s:.3g} s were to be expected there"
-        return f"{took}; {expected}{beside}, give or take {percent(self.sigma)}"
+        beside = "; others share its links" if self.shared else ""
+        expected = f"{self.expected_s:.3g} s were to be expected there, give or take {percent(self.sigma)}"
+        return f"{took}; {expected}{beside}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ class Scheduler:
         if not job.job.preemptible:
             raise AssertionError(f"job {job_id} must not be preempted")
         self.state.stop(job_id, now, job.work_s(now))
+        self._forget_check(job_id)
         job.preemptions += not resized
         job.resizing = resized
         self.beliefs.stopped(job)
@@ -183,6 +184,7 @@ class Scheduler:
     def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
         """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
         job = self.state.stop(job_id, now, kept_work_s)
+        self._forget_check(job_id)
         self.beliefs.stopped(job)
         self.policy.stopped(job, now)
         return job
@@ -258,6 +260,11 @@ class Scheduler:
         shared = self.state.shares_links(job)
         if costs.learn(job.job, job.allocation, job.since_s, step_s, shared, samples):
             self.policy.costs_revised(self.state, now)
+
+    def _forget_check(self, job_id: str) -> None:
+        """A job has stopped: how fast it was where it ran is of no more interest."""
+        if self.state.costs.learnt is not None:
+            self.state.costs.learnt.checks.pop(job_id, None)
 
     def _forget_steps(self, job: JobState) -> None:
         """A job has left: what it told of itself goes, what it taught of its model stays."""

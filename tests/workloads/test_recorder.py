@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dally.jobs.progress import parse_report
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import read_records
 from workloads.recorder import INSIDE, environment
@@ -75,3 +76,21 @@ def test_the_sites_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines() == ["the site greets", "job"]
+
+
+def test_the_first_rank_tells_how_long_its_last_steps_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the median, by the job's number as `dally queue` shows it."""
+    monkeypatch.setenv("DALLY_STEPS", f"{tmp_path}/records/steps-%j.json")
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    recorder = runpy.run_path(str(INSIDE / "sitecustomize.py"))["_Recorder"]()
+    times_s = (0.0, 9.0, 9.5, 10.0, 10.5, 20.0, 20.5)
+    recorder.steps.extend(round(each * 1e9) for each in times_s)
+    recorder.write_step_time()
+    (file,) = (tmp_path / "records").iterdir()
+    assert file.name == "steps-17_3.json"
+    report = parse_report(file.read_bytes(), 0.0)
+    assert (report.step_s, report.samples, report.t) == (0.5, 0.0, 20.5)

@@ -111,10 +111,9 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
 def _learnt(learnt: Mapping[str, Any]) -> Iterator[str]:
     """What is believed of a job's costs, from what, and how sure; and how fast its own steps are."""
     yield from (belief_words(belief, learnt["basis"]) for belief in learnt["beliefs"])
-    if not learnt["beliefs"]:
-        basis, sure = learnt["basis"], percent(learnt["waiting_sigma"])
-        how = "assumed" if basis == "no profile" else "predicted"
-        yield f"{basis}, no step times yet: waits for the network as {how}, give or take {sure}"
+    if not learnt["beliefs"] and learnt["basis"] != "no profile":
+        sure = percent(learnt["waiting_sigma"])
+        yield f"{learnt['basis']}, no step times yet: waits for the network as predicted, give or take {sure}"
     if check := learnt["check"]:
         slower = "slower than its placement explains: " if check["slower"] else ""
         yield f"{slower}{check['words']}"

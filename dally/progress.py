@@ -28,6 +28,9 @@ BATCHING = "DALLY_BATCHING"
 `fixed`: it stays; `linear`: it grows with the GPUs; `goodput`: whatever makes most progress.
 """
 
+STEP_FILE = "steps-%j.json"
+"""The file in which a recorded job that reports nothing itself has its step times told."""
+
 EVERY_S = 5.0
 """Seconds between two writings at least."""
 

@@ -224,6 +224,12 @@ class ClusterState:
     def __post_init__(self) -> None:
         self.free = FreeGpus(self.topology)
 
+    def shares_links(self, job: JobState) -> bool:
+        """Whether another running job's traffic leaves a machine or domain by a link that this one's does."""
+        own = self.topology.crossed(job.allocation)
+        others = (self.jobs[job_id] for job_id in self.running if job_id != job.job_id)
+        return bool(own) and any(own & self.topology.crossed(other.allocation) for other in others)
+
     def submit(
         self, job: Job, now: float, past: JobHistory | None = None, order: int | None = None
     ) -> JobState:

@@ -18,6 +18,7 @@ from simulator.failures import Outage
 from simulator.priorities import SimulatedPriorities
 from simulator.records import JobCounters, record
 from simulator.stall_detector import StallDetector
+from simulator.step_times import StepTimes
 
 MOST_FAILURES_WITHOUT_PROGRESS = 100
 """A job that failed so often in a row without a new checkpoint is given up."""
@@ -96,6 +97,7 @@ class Engine:
         self._wakeup_s = inf
         self._moments = 0
         self._stalls = StallDetector(scheduler.state)
+        self._steps = StepTimes(scheduler, self._costs)
 
     def run(self) -> Outcome:
         """Simulate until every job has ended, nothing more can happen, or nothing gets done any more."""
@@ -158,6 +160,7 @@ class Engine:
         if self._priorities is not None and (changes := self._priorities.changes(self._state, now)):
             self._scheduler.set_priorities(changes, now)
         self._share_links(now)  # the policy is to see the rates that what has ended leaves
+        self._steps.tell(now)
         plan = self._scheduler.decide(now)
         # Stops first, so that their GPUs are free for what starts.
         for decision in plan.decisions:
@@ -192,6 +195,7 @@ class Engine:
         self._scheduler.start(decision.job_id, decision.allocation, now, 1 / cost.slowdown)
         self._counters[decision.job_id].started(cost, self._levels[job.level])
         self._schedule_completion(job, now, done)
+        self._steps.started(job)
         if self._links is not None:
             self._links.start(job.job, job.allocation)
         self._log.write(

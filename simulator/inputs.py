@@ -35,6 +35,8 @@ class Inputs:
         knowledge: What schedulers know of how long jobs take.
         estimate_error: Of exact knowledge: sigma of its log-normal error; 0 for none.
         profile_error: Sigma of the log-normal error of the profiles that schedulers see; 0 for none.
+        hide_profiles: Whether schedulers see neither profiles nor plans, though jobs run as these say.
+        learn_costs: Whether step times of running jobs correct what schedulers believe of costs.
         congestion: Factor on the bandwidth of all links outside the machines.
         contention: Jobs that share links slow each other.
         batch_split: How gangs over several GPU types split their batch.
@@ -66,6 +68,8 @@ class Inputs:
     knowledge: Knowledge = Knowledge.EXACT
     estimate_error: float = 0.0
     profile_error: float = 0.0
+    learn_costs: bool = False
+    hide_profiles: bool = False
     congestion: float = 1.0
     contention: bool = False
     batch_split: Split = Split.EVEN
@@ -93,7 +97,14 @@ class Inputs:
         Raises:
             InputError: An error is out of range, or that of running times of another class than exact.
         """
-        return Known(self.knowledge, self.estimate_error, self.seed, self.profile_error)
+        return Known(
+            self.knowledge,
+            self.estimate_error,
+            self.seed,
+            self.profile_error,
+            self.learn_costs,
+            self.hide_profiles,
+        )
 
 
 def load_scenario(inputs: Inputs) -> Scenario:
@@ -253,6 +264,8 @@ def _facts(inputs: Inputs, workload: Workload, scale: float) -> dict[str, Any]:
         **({} if inputs.assumed_slowdown == 1.0 else {"assumed_slowdown": inputs.assumed_slowdown}),
         **({"estimate_error": inputs.estimate_error} if inputs.estimate_error else {}),
         **({"profile_error": inputs.profile_error} if inputs.profile_error else {}),
+        **({"learn_costs": True} if inputs.learn_costs else {}),
+        **({"hide_profiles": True} if inputs.hide_profiles else {}),
         **({} if inputs.restart_s is None else {"restart_s": inputs.restart_s}),
         "profiles": inputs.profiles,
         "model_mix": inputs.model_mix,

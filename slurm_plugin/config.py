@@ -20,6 +20,7 @@ _MOST_ASSUMED = 10
 _CHOICES: dict[str, tuple[str, ...]] = {
     "knowledge": (Knowledge.AUTO, Knowledge.LIMITS, Knowledge.HISTORY, Knowledge.NONE),
     "batch_split": ("even", "proportional"),
+    "step_times": ("learn", "ignore"),
     "backend": ("command-line", "pyslurm", "auto"),
     "fallback": ("plain", "refuse"),
 }
@@ -40,6 +41,8 @@ class Config:
             history, whichever told truer so far of the jobs that ended.
         priority_ratio: Jobs of at least this part of a job's priority in Slurm may overtake it; 0: all may.
         batch_split: How gangs over several GPU types split their batch: `even`, or `proportional` to speed.
+        step_times: Whether step times of running jobs correct what distance is believed to cost: `learn` or
+            `ignore`.
         state_dir: Folder of the journal; the controller's alone, kept over restarts.
         backend: How Slurm is reached: `command-line`, `pyslurm`, `auto`, which is the command line, or the
             name of another package's backend (docs/extending.md).
@@ -66,6 +69,7 @@ class Config:
     knowledge: str = "auto"
     priority_ratio: float = DEFAULT_RATIO
     batch_split: str = "even"
+    step_times: str = "learn"
     state_dir: str = "/var/lib/dally"
     backend: str = "command-line"
     poll_s: float = 2.0

@@ -75,8 +75,15 @@ class WholeRun:
         """The knowledge of running times, as `dally.jobs.knowledge` has it; limits in a real run."""
         real = self.facts.get("kind") == "testbed"
         known = self.facts.get("knowledge", Knowledge.LIMITS if real else Knowledge.EXACT)
-        errors = (float(self.facts.get(name, 0)) for name in ("estimate_error", "profile_error"))
-        return str(Known(Knowledge(known), error=next(errors), profile_error=next(errors)))
+        return str(
+            Known(
+                Knowledge(known),
+                error=float(self.facts.get("estimate_error", 0)),
+                profile_error=float(self.facts.get("profile_error", 0)),
+                learns_costs=bool(self.facts.get("learn_costs")),
+                hides_profiles=bool(self.facts.get("hide_profiles")),
+            )
+        )
 
     @cached_property
     def summary(self) -> Summary:

@@ -225,6 +225,11 @@ class Topology:
                 return level
         raise AssertionError("every machine is below the root")
 
+    def crossed(self, allocation: Allocation) -> frozenset[int]:
+        """The domains whose uplinks an allocation's traffic crosses, by index; none on one machine."""
+        level = self.level_of(allocation)
+        return frozenset(domain for machine, _ in allocation for domain in self.ancestors[machine][:level])
+
     def shape(self, allocation: Allocation) -> Shape:
         """The shape of an allocation; see `Shape`."""
         level = self.level_of(allocation)

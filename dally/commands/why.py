@@ -125,9 +125,12 @@ _TEXTS: Mapping[str, Callable[[Event, When], str]] = {
         f"runs on GPUs that another job seems to hold: {_machines(event['gpus'])}"
     ),
     "progress_reported": lambda event, when: (
-        f"reports its progress: {event['samples']:,.0f}"
+        f"tells its steps: {event['step_s']:.3g} s each"
+        if event.get("step_s") and not event["samples"]
+        else f"reports its progress: {event['samples']:,.0f}"
         + (f" of {event['total']:,.0f} samples" if event["total"] else " samples")
     ),
+    "slower_than_expected": lambda event, when: f"is slower than its placement explains: {event['reason']}",
     "progress_missing": lambda event, when: f"is to report its progress, and does not: {event['reason']}",
     "would_start": lambda event, when: f"would start on {_machines(event['gpus'])}: {event['reason']}",
     "would_migrate": lambda event, when: f"would move to {_machines(event['gpus'])}: {event['reason']}",

@@ -33,6 +33,8 @@ class Known:
         error: Of exact durations: standard deviation of the logarithm of what is believed over what is true.
         seed: Of errors, and of limits that jobs do not come with.
         profile_error: How wrong the profiles are that they go by; `ProfileError` says what that means.
+        hides_profiles: Whether they see neither profiles nor parallel plans, though jobs run as these say.
+        learns_costs: Whether step times of running jobs correct what they believe (`learnt_costs`).
 
     Raises:
         InputError: An error is no number of 0 or more, or that of durations is of another class.
@@ -42,18 +44,28 @@ class Known:
     error: float = 0.0
     seed: int = 0
     profile_error: float = 0.0
+    learns_costs: bool = False
+    hides_profiles: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("estimate_error", self.error), ("profile_error", self.profile_error)):
             if not 0 <= value < inf:
                 raise InputError(f"{name} is {value:g}, must be 0 or more")
+        if self.hides_profiles and self.profile_error:
+            raise InputError(
+                "profiles that nobody sees cannot be wrong; leave profile_error or hide_profiles out"
+            )
         if self.error and self.knowledge is not Knowledge.EXACT:
             raise InputError(f"estimate_error goes with knowledge exact, not with {self.knowledge}")
 
     def __str__(self) -> str:
-        """As tables say it: `limits`, `exact ± 0.5`, `none, profiles ± 0.3`."""
+        """As tables say it: `limits`, `exact ± 0.5`, `none, profiles ± 0.3, learns costs`."""
         times = f"{self.knowledge} ± {self.error:g}" if self.error else str(self.knowledge)
-        return f"{times}, profiles ± {self.profile_error:g}" if self.profile_error else times
+        if self.hides_profiles:
+            times += ", no profiles"
+        elif self.profile_error:
+            times += f", profiles ± {self.profile_error:g}"
+        return f"{times}, learns costs" if self.learns_costs else times
 
 
 EXACTLY = Known()

@@ -31,6 +31,7 @@ class ProgressReport:
         most_batch: The largest batch with which it reaches its target.
         loss: The last; None if not said.
         noise: Gradient noise scale, samples.
+        step_s: Of a step, the median of the last ones, seconds. A report may say this and no samples.
     """
 
     t: float
@@ -41,6 +42,7 @@ class ProgressReport:
     most_batch: float = 0.0
     loss: float | None = None
     noise: float = 0.0
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,9 @@ def parse_report(data: bytes, written_s: float) -> ProgressReport:
         if not isfinite(number) or abs(number) > _MOST or (number < 0 and name != "loss"):
             raise InputError(f"{name} is no number of 0 or more")
         found["t" if name == "time" else name] = number
-    if "samples" not in found:
+    if "samples" not in found and "step_s" not in found:
         raise InputError("it has no samples")
-    return ProgressReport(**found)
+    return ProgressReport(**{"samples": 0.0, **found})
 
 
 _NAMES = ("time", *(each.name for each in fields(ProgressReport) if each.name != "t"))

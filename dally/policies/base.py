@@ -88,6 +88,9 @@ class Policy(ABC):
         """A running job reported how far it is: its length, its speeds and its `end_s()` may be others."""
         self.revised(job, now)
 
+    def costs_revised(self, state: ClusterState, now: float) -> None:
+        """Step times have taught that placements cost something else; for policies that remember costs."""
+
     def reprioritized(self, job: JobState, now: float) -> None:
         """A job's `priority` has changed, or whether its GPUs may be taken for others (`preemptible`)."""
 

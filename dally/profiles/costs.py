@@ -11,11 +11,13 @@ from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.jobs.progress import ReportedProgress
 from dally.jobs.training_plan import TrainingPlan
+from dally.profiles.allreduce import ring_factor
 from dally.profiles.averaging import Averaging
 from dally.profiles.files import ProfileSet
-from dally.profiles.gang_iteration import GangIterations, PlanKey, Split, Spread, gpus_of
+from dally.profiles.gang_iteration import GangIterations, PlanKey, Split, Spread, gpus_of, plan_pool
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
+from dally.profiles.learnt_costs import CALCULATED, UNKNOWN, Belief, LearntCosts, PoolName, Prior, prior_of
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.plan_iteration import plan_compute_s
 from dally.profiles.profile_error import ProfileError
@@ -93,6 +95,7 @@ class CostModel(GangIterations):
             placement is farther apart than it need be; 1: distance costs it nothing.
         error: How wrong what it predicts by profiles is; None: as the profiles have it.
         averaging: What averaging the copies of a forked job costs; None: nothing.
+        learns: Whether step times of running jobs correct its predictions.
 
     Attributes:
         reported: What jobs report of their speeds and batches, by name, of those that do.
@@ -108,8 +111,10 @@ class CostModel(GangIterations):
         assumed_slowdown: float = 1.0,
         error: ProfileError | None = None,
         averaging: Averaging | None = None,
+        learns: bool = False,
     ) -> None:
         super().__init__(topology, profiles, split, error)
+        self.learnt = LearntCosts(len(topology.levels)) if learns else None
         self.assumed_slowdown = assumed_slowdown
         self.batching = batching
         self.every_restart_s = restart_s
@@ -124,6 +129,29 @@ class CostModel(GangIterations):
         self._type_speeds: dict[tuple[str, Gang, int | None, TrainingPlan | None], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
+        self._restarts_as = self
+
+    @property
+    def revision(self) -> int:
+        """Grows when costs are believed to be others than before; for those that remember them."""
+        return 0 if self.learnt is None else self.learnt.revision
+
+    def _forget_costs(self, model: str) -> None:
+        """Forget what was worked out of a model: what it rests on is believed no more."""
+        remembered: tuple[dict[Any, Any], ...] = (
+            self._predictions,
+            self._by_plan,
+            self._costs,
+            self._learning_costs,
+            self._best_s,
+            self._type_speeds,
+            self._worker_speeds,
+        )
+        for each in remembered:
+            for key in [key for key in each if key[0] == model]:
+                del each[key]
+        for key in [key for key in self._plan_costs if key[1][0] == model]:
+            del self._plan_costs[key]
 
     def _count_filter(self, machines: frozenset[str]) -> None:
         """Forget what is remembered of gangs once they have accepted very many sets of machines.
@@ -148,18 +176,22 @@ class CostModel(GangIterations):
 
         Restarts cost what they cost: each one shows its price.
         """
-        if not known.profile_error:
+        if not (known.profile_error or known.learns_costs or known.hides_profiles):
             return self
-        return CostModel(
+        believed = CostModel(
             self.topology,
-            self.profiles,
+            None if known.hides_profiles else self.profiles,
             self.split,
             self.batching,
             self.every_restart_s,
             self.assumed_slowdown,
-            ProfileError(known.profile_error, known.seed),
+            ProfileError(known.profile_error, known.seed) if known.profile_error else None,
             self.averaging,
+            known.learns_costs,
         )
+        believed.hides_plans = known.hides_profiles
+        believed._restarts_as = self
+        return believed
 
     def report_progress(self, job: Job, progress: ReportedProgress | None) -> None:
         """Take what a job has reported so far; None: nothing, or the job has left."""
@@ -168,6 +200,85 @@ class CostModel(GangIterations):
             self.reported.pop(job.job_id, None)
         else:
             self.reported[job.job_id] = said
+
+    def learn(
+        self,
+        job: Job,
+        allocation: Allocation,
+        since_s: float,
+        step_s: float,
+        shared: bool = False,
+        samples: float = 0.0,
+    ) -> bool:
+        """Learn from how long the steps of a running job take, if that can be compared with anything.
+
+        Args:
+            job: The job; nothing is learnt of forked ones, and of gangs over several GPU types.
+            allocation: Its GPUs.
+            since_s: When it began to run there.
+            step_s: Seconds of a step, the median of many.
+            shared: Whether others share its links.
+            samples: Of a step, all GPUs together; 0: as it was submitted, else as its profile has them. A job
+                that goes by its plan has the batch that it was submitted with.
+
+        Returns:
+            Whether its costs, or those of others, are something else now.
+        """
+        spread = self.spread(allocation)
+        shape, _ = spread
+        if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
+            return False
+        profile = self._profile(job.model, shape.gpu_types[0])
+        if job.plan is not None and self.plan_gap(job) == "":
+            raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
+            name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED
+        elif profile is None:
+            slowdown = self._far(job, shape.gpus, shape.level, len(shape.machines))
+            raw = Prediction(slowdown, slowdown - 1, 0.0, None, "compute", extrapolated=True, note="")
+            name, certainty = _unknown_pool(job, shape.gpus), UNKNOWN
+        else:
+            batch, reference = self._local_batch(job, shape.gpus), self._profile_batch(job)
+            if samples and reference:
+                batch = samples / shape.gpus / reference
+            found = self._joint(job.model, spread, batch, reference, corrected=False)
+            assert found is not None, "it has a profile"
+            raw, name = found, (job.model, shape.gpu_types[0])
+            certainty = prior_of(profile.provenance.mode, raw.extrapolated)
+        changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
+        if changed:
+            self._forget_costs(job.model)
+        return changed
+
+    def basis(self, job: Job) -> tuple[str, Prior]:
+        """On what predictions for a job rest, in words, and how sure they are before any step time."""
+        if self.plan_gap(job) == "":
+            return "plan", CALCULATED
+        profile = self._profile(job.model, job.gpu_type or "")
+        if profile is None:
+            return "no profile", UNKNOWN
+        mode = profile.provenance.mode
+        return f"profile ({mode})", prior_of(mode, extrapolated=False)
+
+    def belief(self, job: Job, gpu_type: str) -> Belief | None:
+        """What step times have taught of jobs like this on a GPU type; None if nothing."""
+        if self.learnt is None:
+            return None
+        if job.plan is not None and self.plan_gap(job) == "":
+            return self.learnt.belief(plan_pool(job.model, job.plan, gpu_type))
+        known = self._profile(job.model, gpu_type) is not None
+        return self.learnt.belief((job.model, gpu_type) if known else _unknown_pool(job, job.gpus))
+
+    def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
+        """How many times longer a gang without a profile is assumed to take than close together.
+
+        Each level costs the same; rings over more machines wait longer, as 2(n-1)/n of n, where it is learnt
+        how long.
+        """
+        farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
+        if farther <= 0:
+            return 1.0
+        slowdown = self.assumed_slowdown**farther
+        return slowdown if self.learnt is None else 1 + (slowdown - 1) * ring_factor(machines)
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -240,7 +351,7 @@ class CostModel(GangIterations):
         if (measured := self._reported_speeds(job)) is not None:
             return self._reported_cost(job, measured, allocation)
         if not job.model or self.profiles is None:
-            return self._assumed(job, gpus, self.topology.level_of(allocation), job.gpus / gpus)
+            return self._assumed(job, gpus, self._place(allocation), job.gpus / gpus)
         batch = self._local_batch(job, gpus)
         spread = self.spread(allocation)
         key = job.model, job.gang, spread, batch
@@ -300,7 +411,7 @@ class CostModel(GangIterations):
         slowdown = (
             said.slowdown(*on) if learning is None else said.learning_slowdown(*on, learning, self.batching)
         )
-        return self._assumed(job, gpus, self.topology.level_of(allocation), slowdown)
+        return self._assumed(job, gpus, self._place(allocation), slowdown)
 
     def type_speeds(self, job: Job) -> Mapping[str, float]:
         """The speed of a job's gang on each GPU type that alone can hold it and that it accepts.
@@ -339,6 +450,7 @@ class CostModel(GangIterations):
             compute_s = {
                 gpu_type: compute_pass(profile, batch_factor(profile, 1.0, reference)).total_s
                 * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
+                * (1.0 if self.learnt is None else self.learnt.pace((job.model, gpu_type)))
                 for gpu_type, profile in profiles.items()
                 if profile is not None
             }
@@ -351,6 +463,7 @@ class CostModel(GangIterations):
         return {
             gpu_type: plan_compute_s(job.model, job.plan, job.batch or 0, gpu_type)
             * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
+            * (1.0 if self.learnt is None else self.learnt.pace(plan_pool(job.model, job.plan, gpu_type)))
             for gpu_type in self._idle.accepted(job)
         }
 
@@ -412,7 +525,7 @@ class CostModel(GangIterations):
     def _restart(self, job: Job) -> Restart:
         key = job.model, job.gpu_type
         if key not in self._restarts:
-            profile = self._profile(job.model, job.gpu_type or "")
+            profile = self._restarts_as._profile(job.model, job.gpu_type or "")
             restart = Restart() if profile is None else profile.restart
             if self.every_restart_s is not None:
                 restart = replace(restart, base_s=self.every_restart_s, per_gpu_s=0.0)
@@ -424,23 +537,29 @@ class CostModel(GangIterations):
         prediction = self._predict(job, spread, batch)
         if prediction is None:
             shape, _ = spread
-            return self._assumed(job, shape.gpus, shape.level, batch * worth)
+            return self._assumed(job, shape.gpus, (shape.level, len(shape.machines)), batch * worth)
         return self._relative(job, prediction, worth)
 
-    def _assumed(self, job: Job, gpus: int, level: int, batch: float) -> Cost:
-        """The cost where nothing is known of distance: each level farther apart than need be costs the same.
+    def _place(self, allocation: Allocation) -> tuple[int, int]:
+        """Level and machines of an allocation."""
+        return self.topology.level_of(allocation), len(allocation)
+
+    def _assumed(self, job: Job, gpus: int, place: tuple[int, int], batch: float) -> Cost:
+        """The cost where no profile says what distance costs: each level farther apart costs the same.
 
         Args:
             job: The job.
             gpus: That it has.
-            level: Of its placement.
+            place: Level and machines of its placement.
             batch: How many times as long as asked for it takes where it is close together; as far as nothing
                 is known of that, either, as many times as its local batch is larger.
         """
-        farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
-        if farther <= 0:
+        level, machines = place
+        slowdown = self._far(job, gpus, level, machines)
+        if self.learnt is not None:
+            slowdown = 1 + (slowdown - 1) * self.learnt.waiting(_unknown_pool(job, gpus), level)
+        if slowdown == 1.0:
             return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)
-        slowdown = self.assumed_slowdown**farther
         return Cost(batch * slowdown, exposed=1 - 1 / slowdown, extrapolated=True)
 
     def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
@@ -455,3 +574,8 @@ class CostModel(GangIterations):
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
+
+
+def _unknown_pool(job: Job, gpus: int) -> PoolName:
+    """What a job without a profile has in common with: those of its model, or name, and size."""
+    return job.model or f"job {job.job_id}", f"{gpus} GPUs"

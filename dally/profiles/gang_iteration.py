@@ -11,6 +11,7 @@ from dally.jobs.job import Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
+from dally.profiles.learnt_costs import LearntCosts, PoolName
 from dally.profiles.local_batch import batch_factor
 from dally.profiles.parallel.rank_placement import RankPlacement, RankPlacer
 from dally.profiles.plan_iteration import plan_gap, predict_by_plan, training_step
@@ -79,6 +80,10 @@ class GangIterations:
         profiles: Profiles of the models; None for none.
         split: How gangs over several GPU types split their batch.
         error: How wrong what it predicts is; None: as the profiles have it.
+
+    Attributes:
+        learnt: What corrects it; None: nothing.
+        hides_plans: Whether it takes jobs as if they had no plans.
     """
 
     def __init__(
@@ -88,6 +93,8 @@ class GangIterations:
         self.profiles = profiles
         self.split = split
         self.error = error
+        self.learnt: LearntCosts | None = None
+        self.hides_plans = False
         self._placed = lru_cache(_REMEMBERED_RANKS)(RankPlacer(topology).place)
         self._by_plan: dict[PlanKey, Prediction] = {}
         self._plan_gaps: set[tuple[str, str]] = set()
@@ -107,7 +114,7 @@ class GangIterations:
         A plan goes only where it tells on all GPU types that the job may have: what it says on one cannot be
         held against what a profile says on another.
         """
-        if job.plan is None:
+        if job.plan is None or self.hides_plans:
             return None
         plan, batch = job.plan, job.batch or 0
         types = (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
@@ -136,9 +143,9 @@ class GangIterations:
         assert job.plan is not None, "it goes by its plan"
         return job.model, job.plan, job.batch or 0, self._placed(allocation)
 
-    def _predict_plan(self, key: PlanKey, stretch: float = 1.0) -> Prediction:
+    def _predict_plan(self, key: PlanKey, stretch: float = 1.0, corrected: bool = True) -> Prediction:
         """The iteration of a gang by its plan: its slowest GPU type's, as all have the same batch."""
-        if stretch == 1.0 and key in self._by_plan:
+        if stretch == 1.0 and corrected and key in self._by_plan:
             return self._by_plan[key]
         model, plan, batch, ranks = key
         parts = {
@@ -147,8 +154,13 @@ class GangIterations:
         }
         if self.error is not None:
             parts = {name: self.error.believed(part, model, name) for name, part in parts.items()}
+        if self.learnt is not None and corrected:
+            parts = {
+                name: self.learnt.corrected(part, plan_pool(model, plan, name), ranks.level)
+                for name, part in parts.items()
+            }
         found = split_evenly([*parts.values()])
-        if stretch == 1.0:
+        if stretch == 1.0 and corrected:
             self._by_plan[key] = found
         return found
 
@@ -195,7 +207,13 @@ class GangIterations:
         return self._predictions[key]
 
     def _joint(
-        self, model: str, spread: Spread, batch: float, reference: int | None, stretch: float = 1.0
+        self,
+        model: str,
+        spread: Spread,
+        batch: float,
+        reference: int | None,
+        stretch: float = 1.0,
+        corrected: bool = True,
     ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
         shape, gpus = spread
@@ -210,7 +228,15 @@ class GangIterations:
         if self.error is not None:
             believed = zip(parts, shape.gpu_types, strict=True)
             parts = [self.error.believed(part, model, gpu_type) for part, gpu_type in believed]
+        if self.learnt is not None and corrected:
+            by_type = zip(parts, shape.gpu_types, strict=True)
+            parts = [self.learnt.corrected(part, (model, kind), shape.level) for part, kind in by_type]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
+
+
+def plan_pool(model: str, plan: TrainingPlan, gpu_type: str) -> PoolName:
+    """What jobs of one plan learn from each other's step times."""
+    return f"{model} {plan}", gpu_type
 
 
 def gpus_of(job: Job, allocation: Allocation) -> int:

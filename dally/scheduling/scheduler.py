@@ -24,6 +24,9 @@ REVISED_S = 60.0
 There are many of them, and most change nothing: one by one they were most of the moments of a busy cluster.
 """
 
+SURE_S, SURE_STEPS = 60.0, 10.0
+"""Reports so many seconds and steps apart tell how long a step takes."""
+
 
 def told_slowdown(cost: Cost) -> float:
     """A slowdown as run folders show it: to four places, or to four digits where more GPUs make it small."""
@@ -83,6 +86,7 @@ class Scheduler:
         self._decided = -inf, Plan()
         self._explained: list[Wait] = []
         self._classes = PriorityClasses(state, policy)
+        self._first_reports: dict[str, tuple[float, ProgressReport]] = {}
 
     def submit(
         self, job: Job, now: float, past: JobHistory | None = None, order: int | None = None
@@ -105,7 +109,7 @@ class Scheduler:
         """A waiting job left."""
         self._leaves_queue(job_id, now)
         job = self.state.withdraw(job_id)
-        self.state.costs.report_progress(job.job, None)
+        self._forget_steps(job)
         self.beliefs.left(job)
         self.policy.withdrawn(job, now)
         return job
@@ -179,6 +183,7 @@ class Scheduler:
         if not job.job.preemptible:
             raise AssertionError(f"job {job_id} must not be preempted")
         self.state.stop(job_id, now, job.work_s(now))
+        self._forget_check(job_id)
         job.preemptions += not resized
         job.resizing = resized
         self.beliefs.stopped(job)
@@ -188,6 +193,7 @@ class Scheduler:
     def fail(self, job_id: str, now: float, kept_work_s: float) -> JobState:
         """A running job lost its GPUs to a failure, and its work since the last checkpoint."""
         job = self.state.stop(job_id, now, kept_work_s)
+        self._forget_check(job_id)
         self.beliefs.stopped(job)
         self.policy.stopped(job, now)
         return job
@@ -197,7 +203,7 @@ class Scheduler:
         work_s = self.state.jobs[job_id].work_s(now)
         job = self.state.finish(job_id, now)
         self.policy.finished(job, now)
-        self.state.costs.report_progress(job.job, None)
+        self._forget_steps(job)
         for other in self.beliefs.ended(job, work_s, now):
             self._revised(other, now)
         return job
@@ -237,7 +243,44 @@ class Scheduler:
         self.state.count_reported(job_id)
         self.beliefs.runs(job)
         self.policy.reported(job, now)
+        if (step_s := self._reported_step_s(job, report)) is not None:
+            self._learn(job, step_s, now, report.batch)
         return job
+
+    def _reported_step_s(self, job: JobState, report: ProgressReport) -> float | None:
+        """Seconds of a step, as a job says or as its reports of this run do; None if they do not."""
+        if report.step_s or not report.batch:
+            return report.step_s or None
+        since_s, first = self._first_reports.get(job.job_id, (-inf, report))
+        if since_s != job.since_s or first.batch != report.batch:
+            self._first_reports[job.job_id] = job.since_s, report
+            return None
+        steps, seconds = (report.samples - first.samples) / report.batch, report.t - first.t
+        return seconds / steps if seconds >= SURE_S and steps >= SURE_STEPS else None
+
+    def observe_steps(self, job_id: str, step_s: float, now: float) -> None:
+        """A running job's steps take so long, seconds, the median of many."""
+        self._learn(self.state.jobs[job_id], step_s, now)
+
+    def _learn(self, job: JobState, step_s: float, now: float, samples: float = 0.0) -> None:
+        costs = self.state.costs
+        if costs.learnt is None or not step_s > 0:
+            return
+        shared = self.state.shares_links(job)
+        if costs.learn(job.job, job.allocation, job.since_s, step_s, shared, samples):
+            self.policy.costs_revised(self.state, now)
+
+    def _forget_check(self, job_id: str) -> None:
+        """A job has stopped: how fast it was where it ran is of no more interest."""
+        if self.state.costs.learnt is not None:
+            self.state.costs.learnt.checks.pop(job_id, None)
+
+    def _forget_steps(self, job: JobState) -> None:
+        """A job has left: what it told of itself goes, what it taught of its model stays."""
+        self.state.costs.report_progress(job.job, None)
+        self._first_reports.pop(job.job_id, None)
+        if self.state.costs.learnt is not None:
+            self.state.costs.learnt.left(job.job_id)
 
     def wait_explained(self, decision: Wait) -> None:
         """The reason of a wait is on record; the wait need not be explained again."""

@@ -165,14 +165,25 @@ class Controller:
             spec.policy.batching,
             assumed_slowdown=self._config.assumed_slowdown,
             averaging=spec.policy.averaging(spec.knobs),
+            learns=self._config.step_times == "learn",
         )
-        known = Known(Knowledge(self._config.knowledge))
+        self._recall_costs(costs, memory, now)
+        known = Known(Knowledge(self._config.knowledge), learns_costs=costs.learnt is not None)
         state = ClusterState(topology, costs, known, self._config.priority_ratio)
         policy = self._policy(spec, state, memory, now)
         beliefs = self._beliefs(lambda: beliefs_of(state.knows, policy.learns_limits), memory, now)
         if self._recording is None:
             return Scheduler(state, policy, beliefs)
         return RecordedScheduler(state, policy, self._config.policy, self._recording, beliefs)
+
+    def _recall_costs(self, costs: CostModel, memory: JournalContents, now: float) -> None:
+        """Take back what step times have taught of costs."""
+        if costs.learnt is None or not memory.costs:
+            return
+        try:
+            costs.learnt.restore(memory.costs)
+        except _MEMORY_ERRORS as error:
+            self._journal.write(now, "learnt_costs_lost", reason=str(error))
 
     def _policy(self, spec: PolicySpec, state: ClusterState, memory: JournalContents, now: float) -> Policy:
         policy = spec.build(state)
@@ -390,7 +401,11 @@ class Controller:
         gone = reconciler.gone - known.keys()
         policy, beliefs = self.scheduler.policy, self.scheduler.beliefs
         believed = None if beliefs.is_saved and not lost else beliefs.snapshot()
-        self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed)
+        learnt = self.scheduler.state.costs.learnt
+        costs = None if learnt is None or (learnt.is_saved and not lost) else learnt.snapshot()
+        self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed, costs)
         reconciler.changed.clear()
         reconciler.gone.clear()
         beliefs.is_saved = True
+        if learnt is not None:
+            learnt.is_saved = True

@@ -70,6 +70,7 @@ class JournalContents:
         policy: Specification of the policy that learnt; empty if there was none.
         learnt: What it learnt.
         believed: What was learnt of how long jobs take; empty if nothing was.
+        costs: What step times taught of costs; empty if nothing was.
         now_s: The last time the controller acted at.
         lost: Why an earlier journal could not be read; empty if it could, or there was none.
     """
@@ -78,6 +79,7 @@ class JournalContents:
     policy: str
     learnt: Mapping[str, Any]
     believed: Mapping[str, Any]
+    costs: Mapping[str, Any]
     now_s: float
     lost: str
 
@@ -193,6 +195,7 @@ class Journal:
                 policy=self._fact("policy") or "",
                 learnt=self._checked("learnt"),
                 believed=self._checked("believed"),
+                costs=self._checked("costs"),
                 now_s=now_s if isinstance(now_s, int | float) and isfinite(now_s) else 0.0,
                 lost=lost or self._lost,
             )
@@ -231,6 +234,7 @@ class Journal:
         policy: str | None = None,
         learnt: Mapping[str, Any] | None = None,
         believed: Mapping[str, Any] | None = None,
+        costs: Mapping[str, Any] | None = None,
     ) -> None:
         """Put on disk, all or nothing, what has changed; None: it has not.
 
@@ -255,6 +259,8 @@ class Journal:
                     self._set_checked("learnt", learnt)
                 if believed:
                     self._set_checked("believed", believed)
+                if costs:
+                    self._set_checked("costs", costs)
                 if self._commits % _TRIM_EVERY == 0:
                     self._database.execute("DELETE FROM events WHERE t < ?", (now - KEEP_S,))
                     last = "(SELECT max(number) FROM events)"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport, parse_report
-from dally.progress import of_job
+from dally.progress import STEP_FILE, of_job
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.transitions import Log
@@ -153,6 +153,8 @@ class ProgressReports:
             if isinstance(found, ProgressReport):
                 self._missed.pop(job_id, None)
                 self._take(managed, found, now)
+            elif managed.request.progress.endswith(STEP_FILE):
+                continue  # many programs have no optimizer that the recorder sees
             elif now - managed.phase.since_s > MISSED_S and self._missed.get(job_id) != str(found):
                 self._missed[job_id] = str(found)
                 reason = f"{wanted[job_id].path}: {found}"
@@ -170,9 +172,14 @@ class ProgressReports:
             return
         if before is None:
             said = {"samples": report.samples, "total": report.total}
-            self._log(now, "progress_reported", job=managed.job_id, **said)
+            steps = {"step_s": report.step_s} if report.step_s else {}
+            self._log(now, "progress_reported", job=managed.job_id, **said, **steps)
         else:
-            measured = before.since_s == run.since_s and bool(before.throughputs)
+            measured = before.since_s == run.since_s and bool(before.throughputs or report.step_s)
             if report.t <= before.last.t or (measured and now - before.heard_s < EVERY_S):
                 return
         self._reconciler.transitions.report_progress(managed, report, now)
+        learnt = self._reconciler.state.costs.learnt
+        if learnt is not None and (check := learnt.newly_slower(managed.job_id)) is not None:
+            said = {"step_s": round(check.step_s, 6), "expected_s": round(check.expected_s or 0.0, 6)}
+            self._log(now, "slower_than_expected", job=managed.job_id, **said, reason=check.words)

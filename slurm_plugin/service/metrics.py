@@ -96,6 +96,11 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "dally_longest_wait_seconds", "Wait of the job that waits longest.", value=latest.longest_wait_s
         )
+        yield GaugeMetricFamily(
+            "dally_slower_jobs",
+            "Running jobs that are slower than their placement explains.",
+            value=latest.slower_jobs,
+        )
         decisions = CounterMetricFamily("dally_decisions", "Decisions, by kind.", labels=["decision"])
         for kind, count in latest.decisions.items():
             decisions.add_metric([kind], count)

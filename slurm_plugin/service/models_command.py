@@ -1,9 +1,10 @@
 """`dally models`: the models of which a site has profiles, with what was measured."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,8 +14,10 @@ from dally.profiles.listing import ModelEntry, model_entries
 from dally.profiles.parallel.gpu_specs import GPUS
 from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
+from dally.words import plural
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.service.cli import clean, config_option, json_option
+from slurm_plugin.service.cli import ask, clean, config_option, json_option
+from slurm_plugin.service.why_command import factor_words
 
 _HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS), "ERROR", "MEASURED")
 
@@ -24,14 +27,27 @@ _HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS
 )
 @click.argument("names", nargs=-1, metavar="[MODEL]...")
 @click.option("--profiles", help="A folder of profiles, a file, or a shipped set, in place of the site's.")
+@click.option(
+    "--learnt", is_flag=True, help="What the step times of running jobs have taught the controller."
+)
 @config_option
 @json_option
-def command(names: tuple[str, ...], profiles: str | None, config: Path | None, as_json: bool) -> None:
+def command(
+    names: tuple[str, ...], profiles: str | None, learnt: bool, config: Path | None, as_json: bool
+) -> None:
     """List the models that have a profile, or those named: what `--model` of dally-sbatch may say.
 
     BATCH is that of one GPU. A tier shows the shapes measured there, machines x GPUs on each, and the largest
     slowdown among them. ERROR is the mean error on what was held out.
+
+    With --learnt, by what factor computing and waiting for the network differ from what was predicted, as the
+    controller believes, how sure it is, and from how many runs of how many jobs.
     """
+    if learnt:
+        if profiles:
+            raise InputError("--learnt asks the controller, which has its own profiles; leave --profiles out")
+        _tell_learnt(ask(config, "/status").get("learnt_costs", []), names, as_json)
+        return
     if not profiles:
         elsewhere = f"a shipped set shows with --profiles: {', '.join(shipped_sets())}"
         try:
@@ -58,6 +74,29 @@ def command(names: tuple[str, ...], profiles: str | None, config: Path | None, a
     if not names:
         click.echo(
             f"jobs with --parallel need no profile: {', '.join(MODELS)}; on {', '.join(GPUS)}", err=True
+        )
+
+
+def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_json: bool) -> None:
+    """What step times have taught, a line for each model and GPU type."""
+    chosen = [each for each in beliefs if not names or each["model"] in names]
+    if as_json:
+        click.echo(json.dumps(chosen, indent=2))
+        return
+    if not chosen:
+        click.echo("no job has told its step times yet (docs/learnt-costs.md)")
+        return
+    levels = [*chosen[0]["waiting"]]
+    rows = [("MODEL", "ON", "COMPUTES", *(f"WAITS: {level.upper()}" for level in levels), "FROM")]
+    for each in sorted(chosen, key=lambda each: (each["model"], each["gpu_type"])):
+        waits = (factor_words(of["factor"], of["sigma"]) for of in each["waiting"].values())
+        pace = factor_words(each["pace"], each["pace_sigma"]) if each["predicted"] else "-"
+        rests = f"{plural(each['runs'], 'run')} of {plural(each['jobs'], 'job')}"
+        rows.append((each["model"], each["gpu_type"] or "any", pace, *waits, rests))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo(
+            clean("  ".join(cell.ljust(room) for cell, room in zip(row, widths, strict=True)).rstrip())
         )
 
 

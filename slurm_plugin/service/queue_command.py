@@ -20,6 +20,7 @@ _WIDEST = (14, 8, 10, 5, 10, 12, 15)
 """Widest that a column gets on a narrow terminal; the last one takes what is left."""
 
 _NO_PROFILE = "*"
+_SLOW = "!"
 _ROOMY = 120
 
 
@@ -41,6 +42,14 @@ def command(config: Path | None, me: bool, as_json: bool) -> None:
         click.echo(line)
     if any(job.get("assumed_slowdown") for job in jobs):
         click.echo(f"{_NO_PROFILE} no profile (dally models): what distance costs it is assumed")
+    if any(map(slower, jobs)):
+        click.echo(f"{_SLOW} slower than its placement explains (dally why JOBID)")
+
+
+def slower(job: Mapping[str, Any]) -> bool:
+    """Whether a job is slower than its placement explains."""
+    check = (job.get("learnt") or {}).get("check")
+    return bool(check and check["slower"])
 
 
 def table(jobs: Sequence[Mapping[str, Any]], now_s: float, width: int, ages: bool = False) -> list[str]:
@@ -74,7 +83,8 @@ def _cells(job: Mapping[str, Any], now_s: float, ages: bool) -> tuple[str, ...]:
     return (
         job["job"],
         job["user"],
-        f"{_NO_PROFILE if job.get('assumed_slowdown') else ''}{job['model']}" or "-",
+        f"{_NO_PROFILE if job.get('assumed_slowdown') else ''}{job['model']}{_SLOW if slower(job) else ''}"
+        or "-",
         str(job["gpus"] or "-"),
         job["state"],
         lasting(now_s - job["since_s"]) if ages else clock(job["since_s"]),

@@ -9,8 +9,10 @@ from math import inf
 from typing import Any
 
 from dally import __version__
+from dally.cluster.topology import Topology
 from dally.policies.dally.timers import FixedTimers, TunedTimers
 from dally.profiles.costs import CostModel
+from dally.profiles.learnt_costs import Belief
 from dally.progress import of_job
 from slurm_plugin.client.slurm import arrival
 from slurm_plugin.controller.controller import Controller
@@ -43,6 +45,8 @@ class Report:
         timers: How long gangs of the sizes that wait or run decline GPUs above a `level`: `gpus`, `delay_s`
             (None: for ever), and the number of `waits` from which that was learnt.
         decisions: Decisions so far, by kind.
+        learnt_costs: What step times have taught of costs, by model and GPU type; see `belief_data`.
+        slower_jobs: Jobs that are slower than their placement explains.
         observe_s: How long the last look at Slurm took.
         cycle_s: How long the last cycle took.
     """
@@ -57,6 +61,8 @@ class Report:
     most_free: Mapping[str, int]
     timers: tuple[Mapping[str, Any], ...]
     decisions: Mapping[str, int]
+    learnt_costs: tuple[Mapping[str, Any], ...]
+    slower_jobs: int
     observe_s: float
     cycle_s: float
 
@@ -109,6 +115,13 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
         },
         timers=tuple(_timers(controller)),
         decisions=dict(stats.decisions),
+        learnt_costs=tuple(
+            belief_data(belief, topology)
+            for belief in (state.costs.learnt.beliefs() if state.costs.learnt is not None else ())
+        ),
+        slower_jobs=sum(check.slower for check in state.costs.learnt.checks.values())
+        if state.costs.learnt is not None
+        else 0,
         observe_s=stats.observe_s,
         cycle_s=stats.cycle_s,
     )
@@ -135,6 +148,7 @@ def _job(managed: ManagedJob, controller: Controller) -> JobData:
         names none; None: it has a profile.
     plan: What its parallel plan is good for, in words; empty if it has none.
     progress: What it has reported, and what follows from it; None if it is not known to report.
+    learnt: What is believed of its costs and how sure that is; see `_learnt`.
     """
     state, phase = controller.scheduler.state, managed.phase
     level = phase.level if isinstance(phase, PendingPhase) else ""
@@ -157,6 +171,7 @@ def _job(managed: ManagedJob, controller: Controller) -> JobData:
         "assumed_slowdown": None if state.costs.knows(managed.job) else state.costs.assumed_slowdown,
         "plan": _plan(managed, state.costs),
         "progress": _progress(managed),
+        "learnt": _learnt(managed, controller),
     }
 
 
@@ -169,6 +184,37 @@ def _plan(managed: ManagedJob, costs: CostModel) -> str:
     if gap := costs.plan_gap(job):
         return f"its plan {job.plan} does not count: {gap}"
     return f"what placements cost follows from its plan {job.plan} with batches of {job.batch}"
+
+
+def _learnt(managed: ManagedJob, controller: Controller) -> Mapping[str, Any] | None:
+    """What step times have taught of the job and of those like it; None where nobody learns.
+
+    `basis` and how sure that is by itself; `beliefs`, one for each GPU type that it has or may have, each
+    factor by level; `check`, its own steps.
+    """
+    state = controller.scheduler.state
+    costs, learnt = state.costs, state.costs.learnt
+    if learnt is None:
+        return None
+    own = state.jobs.get(managed.job_id)
+    held = state.topology.by_type(own.allocation) if own is not None and own.allocation else ()
+    types = held or [kind for kind in state.topology.gpu_types if managed.job.gpu_type in (None, kind)]
+    found = (costs.belief(managed.job, kind) for kind in types)
+    check, (basis, prior) = learnt.checks.get(managed.job_id), costs.basis(managed.job)
+    return {
+        "basis": basis,
+        "waiting_sigma": prior.waiting,
+        "beliefs": [belief_data(belief, state.topology) for belief in found if belief is not None],
+        "check": check and {**asdict(check), "slower": check.slower, "words": check.words},
+    }
+
+
+def belief_data(belief: Belief, topology: Topology) -> Mapping[str, Any]:
+    """A belief as plain data, its waiting factors by the names of the levels."""
+    waiting = zip(topology.levels, belief.waiting, belief.waiting_sigma, strict=True)
+    said = asdict(belief)
+    del said["waiting_sigma"]
+    return {**said, "waiting": {level: {"factor": w, "sigma": sigma} for level, w, sigma in waiting}}
 
 
 def _reason(managed: ManagedJob, controller: Controller) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from dally.commands.why import NETWORK, event_text, tell_run
+from dally.commands.why import NETWORK, event_text, tell_run, within
 from dally.errors import InputError
+from dally.profiles.learnt_costs import percent
 from dally.words import plural
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
@@ -103,8 +104,38 @@ def headline(job: Mapping[str, Any], now_s: float) -> Iterator[str]:
         elif assumed == 1:
             costs = ": distance is assumed to cost it nothing"
         yield f"  {missing}{costs}"
+    if learnt := job.get("learnt"):
+        yield from (f"  {line}" for line in _learnt(learnt))
     if progress := job.get("progress"):
         yield from (f"  {line}" for line in _reported(progress))
+
+
+def _learnt(learnt: Mapping[str, Any]) -> Iterator[str]:
+    """What is believed of a job's costs, from what, and how sure; and how fast its own steps are."""
+    yield from (belief_words(belief, learnt["basis"]) for belief in learnt["beliefs"])
+    if not learnt["beliefs"] and learnt["basis"] != "no profile":
+        sure = percent(learnt["waiting_sigma"])
+        yield f"{learnt['basis']}, no step times yet: waits for the network as predicted, give or take {sure}"
+    if check := learnt["check"]:
+        slower = "slower than its placement explains: " if check["slower"] else ""
+        yield f"{slower}{check['words']}"
+
+
+def belief_words(belief: Mapping[str, Any], basis: str) -> str:
+    """A belief in a line: its factors, each with how sure it is, and on what it rests."""
+    kind = f" on {belief['gpu_type']}" if belief["gpu_type"] else ""
+    rests = f"{plural(belief['runs'], 'run')} of {plural(belief['jobs'], 'job')}"
+    waiting = ", ".join(
+        f"{within(level)} {factor_words(each['factor'], each['sigma'])}"
+        for level, each in belief["waiting"].items()
+    )
+    pace = "" if basis == "no profile" else f"computes {factor_words(belief['pace'], belief['pace_sigma'])}, "
+    return f"{belief['model']}{kind}: {basis}, corrected by {rests}: {pace}waits for the network {waiting}"
+
+
+def factor_words(factor: float, sigma: float) -> str:
+    """A factor on what was predicted, and how sure it is."""
+    return f"x {factor:.2f} (± {percent(sigma)})"
 
 
 def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
@@ -123,6 +154,9 @@ def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
         parts.append(f"loss {progress['loss']:.4g}")
     if progress["noise"]:
         parts.append(f"gradient noise {progress['noise']:,.0f}")
+    if not progress["samples"] and progress.get("step_s"):
+        yield f"reported at {clock(progress['heard_s'])}: steps of {progress['step_s']:.3g} s"
+        return
     yield f"reported at {clock(progress['heard_s'])}: {', '.join(parts)}"
     rates = []
     for measured in progress["throughputs"]:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from dally.errors import InputError
 from dally.profiles.parallel.transformer import is_transformer
+from dally.progress import STEP_FILE
 from slurm_plugin.config import Config
 from slurm_plugin.request import Request
 
@@ -46,7 +47,8 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
             yield f"note: no profile of model {request.model}, so {guess}; {ask}"
         else:
             yield f"note: no --model, so {guess}; {ask}"
-        if plans_by and not (request.progress or request.companion_of):
+        reports = request.progress and not request.progress.endswith(STEP_FILE)
+        if plans_by and not (reports or request.companion_of):
             yield f"note: the policy plans by {plans_by}; report them with --progress=FILE, or it guesses"
 
 

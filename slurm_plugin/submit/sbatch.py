@@ -9,14 +9,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
-from dally.progress import BATCHING, FILE
+from dally.progress import BATCHING, FILE, STEP_FILE
 from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice
@@ -135,6 +135,11 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         return SubmissionOutcome(plain, None, (f"note: {reason}; {by_slurm}",))
     reason, told = ask_controller(config.url)
     comment = submission.settings.get("comment") or ""
+    variables = {FILE: request.progress} if request.progress else {}
+    folder = learn_folder(submission) or (Path(config.learn) if config.learn else None)
+    if folder is not None and not (request.progress or request.companion_of):
+        request = replace(request, progress=os.path.normpath(folder / STEP_FILE))
+        variables[recorder.STEPS_VARIABLE] = request.progress
     if reason:
         if config.fallback == "refuse":
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
@@ -149,7 +154,6 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     # Or Slurm starts it in as few blocks as it needs only.
     segment = ["--segment=1"] if segments and not own else []
     added = ["--hold", *requeue, *segment, f"--comment={encode(request, comment)}"]
-    variables = {FILE: request.progress} if request.progress else {}
     changes_size = request.min_gpus or request.max_gpus or request.companion_of
     if changes_size and isinstance(told.get("batching"), str):
         variables[BATCHING] = str(told["batching"])
@@ -232,7 +236,8 @@ def _understood(request: Request | None) -> str:
     if request.max_copies > 1:
         parts.append(f"up to {request.max_copies} copies")
     if request.progress:
-        parts.append(f"reports its progress in {request.progress}")
+        told = "its step times are told" if request.progress.endswith(STEP_FILE) else "reports its progress"
+        parts.append(f"{told} in {request.progress}")
     if request.companion_of:
         parts.append(f"companion of job {request.companion_of}")
     if request.held:

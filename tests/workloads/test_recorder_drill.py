@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dally.jobs.progress import parse_report
 from profiler.commands import main
 from profiler.recorded.record import RunRecords, read_run
 from tests.patience import LONGEST_S
@@ -226,6 +227,25 @@ def test_a_message_sent_by_named_arguments_is_sent(folder: Path) -> None:
     """PyTorch takes the tensors, the rank and the tag of a message by position or by name."""
     sends = "assert torch.distributed.group.send(tensors=[], peer=1, tag=0) == 'sent', 'not sent'"
     assert_trained(python(folder, job(after=sends)))
+
+
+def test_the_first_rank_tells_how_long_its_last_steps_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the median, by the job's number as `dally queue` shows it."""
+    monkeypatch.setenv("DALLY_STEPS", f"{tmp_path}/records/steps-%j.json")
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    recorder = recorder_module().RankRecorder(tmp_path)
+    recorder._about["rank"] = 0
+    times_s = (0.0, *range(10, 20), 20.5, 21.0, 30.0)
+    recorder.steps.extend(round(each * 1e9) for each in times_s)
+    recorder._tell_steps_if_due()
+    (file,) = (tmp_path / "records").iterdir()
+    assert file.name == "steps-17_3.json"
+    report = parse_report(file.read_bytes(), 0.0)
+    assert (report.step_s, report.samples, report.t) == (1.0, 0.0, 30.0)
 
 
 class Raising:

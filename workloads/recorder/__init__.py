@@ -13,6 +13,9 @@ INSIDE = Path(__file__).parent / "inside"
 FOLDER_VARIABLE = "DALLY_LEARN"
 """Where the records go; a folder for each job below it, where Slurm gives a number."""
 
+STEPS_VARIABLE = "DALLY_STEPS"
+"""The file in which the first rank tells how long a step takes, %j for the job's number; unset: in none."""
+
 
 def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """What is added to a job's environment so that it is recorded.

@@ -17,7 +17,8 @@ def speeds_key(costs: CostModel, job: JobState, now: float) -> tuple[object, ...
     asked, learning = job.job, costs.learning(job.job)
     number = -1 if learning is None else phase(learning, job.done(now))
     sizes = asked.least_gpus, asked.most_gpus
-    return asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, costs.reported.get(asked.job_id)
+    told = costs.reported.get(asked.job_id)
+    return asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, told, costs.revision
 
 
 class Speeds:

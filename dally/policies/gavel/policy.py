@@ -106,6 +106,14 @@ class Gavel(InRounds):
         if self._speeds[job.job_id] != before:
             self._changed.note()
 
+    def costs_revised(self, state: ClusterState, now: float) -> None:
+        """All look at their speeds again."""
+        before = dict(self._speeds)
+        for job_id in before:
+            self._look_up(state.jobs[job_id])
+        if self._speeds != before:
+            self._changed.note()
+
     def _look_up(self, job: JobState) -> None:
         speeds = self._state.costs.type_speeds(job.job)
         self._speeds[job.job_id] = [speeds.get(gpu_type, 0.0) for gpu_type in self.pools.types]

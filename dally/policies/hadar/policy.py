@@ -79,7 +79,7 @@ class Hadar(InRounds):
         self._costs = state.costs
         self._servers = Servers(state.topology)
         self._table = JobTable(state.topology)
-        self._tiers = Cache[tuple[str, Gang], tuple[Flags, ...]]()
+        self._tiers = Cache[tuple[str, Gang, int], tuple[Flags, ...]]()
 
     def finished(self, job: JobState, now: float) -> None:
         self._table.drop(job)
@@ -94,6 +94,11 @@ class Hadar(InRounds):
         self._table.put(job, job.expected_s / slowest, restart_s(job, self._costs))
 
     started = stopped = repaced = revised = reprioritized = submitted
+
+    def costs_revised(self, state: ClusterState, now: float) -> None:
+        """The least speeds of jobs are others now."""
+        for job in state.jobs.values():
+            self.submitted(job, now)
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""
@@ -118,7 +123,7 @@ class Hadar(InRounds):
 
     def tiers(self, job: JobState) -> tuple[Flags, ...]:
         """The machines that a job may have, for each speed as the bottleneck."""
-        key = job.job.model, job.job.gang
+        key = job.job.model, job.job.gang, self._costs.revision
         if key not in self._tiers:
             if len(self._tiers) > _MOST_REMEMBERED:  # which machines jobs accept changes with the cluster
                 self._tiers.clear()

@@ -97,8 +97,8 @@ class WorkerDemands:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._rows = Cache[tuple[str, str | None], Floats]()
-        self._shares = Cache[tuple[str, tuple[object, ...]], tuple[float, float, int]]()
+        self._rows = Cache[tuple[str, str | None, int], Floats]()
+        self._shares = Cache[tuple[str, tuple[object, ...], int], tuple[float, float, int]]()
 
     def instance(self, jobs: Sequence[JobState], workers: Ints, now: float) -> Instance:
         """The jobs on so many GPUs of each type; `Room` has seen that their least sizes fit."""
@@ -121,7 +121,7 @@ class WorkerDemands:
 
     def _row(self, job: Job) -> Floats:
         """(kinds,) the speed of one GPU of each type; 0 where the job does not accept it."""
-        key = job.model, job.gpu_type
+        key = job.model, job.gpu_type, self._costs.revision
         if key not in self._rows:
             speeds = self._costs.worker_speeds(job)
             types = self._costs.topology.gpu_types
@@ -131,7 +131,7 @@ class WorkerDemands:
     def _share(self, job: Job) -> tuple[float, float, int]:
         """Compute of one ideal second, its all-reduce on very many workers, s, and the job's fastest size."""
         most = self._costs.most_gpus(job)
-        key = job.model, (*job.gang, job.least_gpus, most)
+        key = job.model, (*job.gang, job.least_gpus, most), self._costs.revision
         if key not in self._shares:
             doublings = (1 << power for power in range((most - 1).bit_length()))
             sizes = [*(size for size in doublings if size >= job.least_gpus), most]

@@ -34,6 +34,11 @@ class RankPlacement:
     links: tuple[Tier, ...]
     lowest: int
 
+    @property
+    def level(self) -> int:
+        """The cluster's level at which all ranks meet."""
+        return self.lowest + len(self.links)
+
 
 class RankPlacer:
     """Says where the ranks of a gang are: Slurm gives them to machines by the order of names.

@@ -123,6 +123,7 @@ FACTS_TOLD: Mapping[str, str] = {
     "protect": "protect",
     "repace": "repace",
     "report_progress": "report_progress",
+    "steps": "observe_steps",
     "set_priorities": "set_priorities",
     "waits": "wait_explained",
     "settle": "plan_applied",
@@ -193,6 +194,7 @@ class RecordedScheduler(Scheduler):
     protect = _recorded(Scheduler.protect)
     repace = _recorded(Scheduler.repace)
     report_progress = _recorded(Scheduler.report_progress)
+    observe_steps = _recorded(Scheduler.observe_steps)
     set_priorities = _recorded(Scheduler.set_priorities)
     wait_explained = _recorded(Scheduler.wait_explained)
     plan_applied = _recorded(Scheduler.plan_applied)
@@ -215,7 +217,11 @@ def segment_data(
     state: ClusterState, policy: Policy, spec: str, believed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The first line of a segment: all that it takes to build such a scheduler again."""
-    profiles = state.costs.profiles
+    profiles, learnt = state.costs.profiles, state.costs.learnt
+    knows = asdict(state.knows)
+    for name in ("learns_costs", "hides_profiles"):
+        if not knows[name]:
+            del knows[name]
     return {
         "schema": SCHEMA,
         "version": __version__,
@@ -231,6 +237,7 @@ def segment_data(
         **({} if state.costs.every_restart_s is None else {"restart_s": state.costs.every_restart_s}),
         "assumed_slowdown": state.costs.assumed_slowdown,
         **({"priority_ratio": state.priority_ratio} if state.priority_ratio else {}),
-        **({} if state.knows == EXACTLY else {"knows": asdict(state.knows)}),
+        **({} if state.knows == EXACTLY else {"knows": knows}),
+        **({} if learnt is None else {"learnt_costs": learnt.snapshot()}),
         **({"believed": believed} if believed else {}),
     }

@@ -196,7 +196,10 @@ def _scheduler(first: Line, spec: str, restored: bool) -> Scheduler:
         assumed_slowdown=first.get("assumed_slowdown", 1.0),
         averaging=found.policy.averaging(found.knobs),
     )
-    state = ClusterState(topology, costs.believed(known), known, first.get("priority_ratio", 0.0))
+    believed_costs = costs.believed(known)
+    if believed_costs.learnt is not None:
+        believed_costs.learnt.restore(first["learnt_costs"])
+    state = ClusterState(topology, believed_costs, known, first.get("priority_ratio", 0.0))
     policy = found.build(state)
     if restored:
         policy.restore(first["learnt"])

@@ -87,7 +87,7 @@ def test_the_stories_tell_every_fact_but_the_simulator_s(tmp_path: Path) -> None
         site = story_site(folder, ALL_STORIES[name])
         site.live(1500.0, [*ALL_STORIES[name].actions, (52.0, lambda site: site.restart())])
         told |= {line["fact"] for line in read(folder / path.name) if "fact" in line}
-    assert told == FACTS_TOLD.keys() - {"repace", "report_progress"}, "reports: test_progress_reports"
+    assert told == FACTS_TOLD.keys() - {"repace", "steps", "report_progress"}, "reports: their own tests"
 
 
 def live(policy: str, topology: Topology, jobs: Sequence[Job], folder: Path) -> None:

@@ -19,7 +19,7 @@ import json, os, sys
 if sys.argv[1:] == ["--help"]:
     sys.exit(print("      --container-image=IMAGE  from a plugin"))
 script = None if sys.stdin.isatty() else sys.stdin.buffer.read().decode("latin-1")
-learn = ["DALLY_LEARN", "PYTHONPATH"] if "DALLY_LEARN" in os.environ else []
+learn = ["DALLY_LEARN", "DALLY_STEPS", "PYTHONPATH"] if "DALLY_LEARN" in os.environ else []
 names = ["DALLY_PROGRESS", "DALLY_BATCHING", *learn]
 told = {{name: os.environ[name] for name in names if name in os.environ}}
 call = dict(argv=sys.argv[1:], stdin=script, told=told)
@@ -395,6 +395,7 @@ def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site)
     site.submit("--learn=records", "--model=vgg11", "job.sh", PYTHONPATH=f"/mine:{ROOT}")
     assert site.told == {
         "DALLY_LEARN": str(site.folder / "records"),
+        "DALLY_STEPS": str(site.folder / "records/steps-%j.json"),
         "PYTHONPATH": f"{ROOT}/workloads/recorder/inside:/mine:{ROOT}",
     }
     assert "--learn" not in " ".join(site.argv)

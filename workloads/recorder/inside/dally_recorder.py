@@ -15,6 +15,7 @@ import gzip
 import json
 import os
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ _COLLECTIVES = 20_000
 _FIRST_STEPS, _MOST_STEPS = 12, 4_000
 _POLL_S = 0.1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1_800.0
+_STEPS_EVERY_S, _MEDIAN_OF = 30.0, 100
 _AT_EXIT_S = 5.0
 """A job that ends waits so long for its last record, and no longer: its file system may hang."""
 
@@ -57,6 +59,7 @@ class RankRecorder:
         self._lock = threading.Lock()
         self._hooked = False
         self._due_s, self._pause_s = 0.0, _FIRST_PAUSE_S
+        self._steps_due_s = 0.0
 
     def watch(self) -> None:
         """Look for ever whether there is something to note or to write."""
@@ -68,6 +71,8 @@ class RankRecorder:
                     self._note_groups()
                 with suppress(Exception):  # as the disk is full, which may pass
                     self._write_if_due()
+                with suppress(Exception):
+                    self._tell_steps_if_due()
 
     def at_exit(self) -> None:
         """Write for the last time, unless nothing is known or it takes too long."""
@@ -91,6 +96,16 @@ class RankRecorder:
             self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
             self._due_s = now_s + self._pause_s
             self.write()
+
+    def _tell_steps_if_due(self) -> None:
+        """Tell Dally's controller from the first rank how long steps take, where it wants to know."""
+        file = os.environ.get("DALLY_STEPS")
+        now_s = time.monotonic()
+        if not file or self._about.get("rank") != 0 or len(self.steps) <= _FIRST_STEPS:
+            return
+        if now_s > self._steps_due_s:
+            self._steps_due_s = now_s + _STEPS_EVERY_S
+            self.write_step_time(Path(file.replace("%j", _job_number())))
 
     def _hook(self) -> None:
         """Be told of each step of an optimizer and of what is sent to one rank; once both can be."""
@@ -158,6 +173,18 @@ class RankRecorder:
         }
         os.environ[_RANK] = str(rank)
 
+    def write_step_time(self, path: Path) -> None:
+        """Write how long the last steps took, in the median: a small file."""
+        times = list(self.steps)[-_MEDIAN_OF - 1 :]
+        step_s = statistics.median(times[i] - times[i - 1] for i in range(1, len(times))) / 1e9
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            beside.write_text(json.dumps({"time": times[-1] / 1e9, "step_s": step_s}))
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
     def write(self) -> None:
         """Write what is known now in place of what was known before."""
         with self._lock:
@@ -181,6 +208,12 @@ class RankRecorder:
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
+
+
+def _job_number() -> str:
+    """As `dally queue` shows it, like 17 or 17_3."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def job_folder(variables: Any) -> Path:

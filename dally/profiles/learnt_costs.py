@@ -1,0 +1,508 @@
+"""Corrects predicted iterations by the step times of running jobs, and says how sure that is.
+
+A prediction has two parts that can be wrong: what GPUs compute, and how long the network keeps them waiting.
+So an iteration is taken to last `c · (compute + w · waiting)`, with a factor c of each model on each GPU type
+and a factor w of it at each level of the cluster. Nothing else can tell them apart: c cancels where two
+placements are compared, w is what distance costs. The logarithms of the factors are normal; the spread before
+the first step time goes by how the prediction came about. With h the share of the iteration that waits, the
+logarithm of a step time over its prediction is `log c + h · log w`, and what is left is normal, too: a linear
+observation. So the update is the conjugate one, precisions add up (Gelman and others, Bayesian Data Analysis,
+3rd edition, 2013, chapters 2.5 and 14.8), made at the mean as in an iterated Kalman filter (Bell and Cathey,
+IEEE TAC 38(2), 1993). Where h is 0, a step time says nothing of w; nobody has to tell it so.
+
+Runs of one job are no independent witnesses: they share what is peculiar to it, which is integrated out. So
+one job that ran near and far tells the difference well, and its own pace does not count much.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import exp, log, sqrt
+from typing import Any
+
+from dally.profiles.iteration import Prediction
+from dally.profiles.schema import ProfileMode
+
+SCHEMA = 1
+
+RUN_SPREAD = 0.05
+"""Standard deviation (of a logarithm, as all here) of a job's step times in the same place, run by run."""
+
+SHARED_SPREAD = 0.3
+"""That comes to it where others shared the job's links: how much they took, nobody knows."""
+
+JOB_SPREAD = 0.15
+"""Of the jobs of one model with a profile: scripts, data and versions differ."""
+
+STRANGERS_SPREAD = 0.3
+"""Of jobs of one name and size without a profile."""
+
+FREE_SPREAD = 10.0
+"""Of what nobody has an idea of."""
+
+COMMON = 0.8
+"""Part of the variance of a waiting factor that all levels of a pool have in common."""
+
+WORTH_TELLING = 0.02
+"""Factors are believed anew once one has changed by so much; what was worked out is then forgotten."""
+
+OUTLIER = 3.0
+"""A step time that is off by more standard deviations counts less, as one at that distance would."""
+
+SLOWER = 0.1
+"""Nobody is told of a job that is slower by less."""
+
+MOST_POOLS = 512
+MOST_JOBS = 5_000
+_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Standard deviations of the logarithms of a pool's factors before anything was observed.
+
+    Attributes:
+        pace: Of c.
+        waiting: Of w at each level.
+        job: Of what is peculiar to each job.
+    """
+
+    pace: float
+    waiting: float
+    job: float = JOB_SPREAD
+
+
+MEASURED = Prior(0.15, 0.4)
+"""Measured on GPUs, and not far from what is predicted."""
+CALCULATED = Prior(0.3, 0.6)
+"""Imported, given or emulated, farther away than was measured, or calculated from a parallel plan."""
+UNKNOWN = Prior(FREE_SPREAD, 0.8, STRANGERS_SPREAD)
+"""Without a profile: nothing is predicted of the pace, and what distance costs is assumed."""
+
+
+def prior_of(mode: ProfileMode, extrapolated: bool) -> Prior:
+    """How sure a prediction is whose profile came about so, within what was measured or outside of it."""
+    return MEASURED if mode is ProfileMode.NCCL and not extrapolated else CALCULATED
+
+
+PoolName = tuple[str, str]
+"""A model and the GPU type on which it runs; without a profile, the model or job, and its GPUs."""
+
+
+@dataclass(slots=True)
+class JobSums:
+    """What a job's runs have told, summed with their weights; `weight`·v is the mean observation.
+
+    Attributes:
+        pool: Whose factors it tells of.
+        spread: Of what is peculiar to it.
+        runs: How many.
+        since_s: Start of the last run that has told.
+        weight, seen, rows, squares, products: Sums of 1, z, H, H Hᵀ and H z over the variance of each.
+    """
+
+    pool: PoolName
+    spread: float
+    runs: int = 0
+    since_s: float = -1.0
+    weight: float = 0.0
+    seen: float = 0.0
+    rows: list[float] = field(default_factory=list)
+    squares: list[list[float]] = field(default_factory=list)
+    products: list[float] = field(default_factory=list)
+
+    def add(self, row: Sequence[float], z: float, variance: float) -> None:
+        """One more run."""
+        if not self.rows:
+            self.rows = [0.0] * len(row)
+            self.squares = [[0.0] * len(row) for _ in row]
+            self.products = [0.0] * len(row)
+        self.weight += 1 / variance
+        self.seen += z / variance
+        for i, left in enumerate(row):
+            self.rows[i] += left / variance
+            self.products[i] += left * z / variance
+            for j, right in enumerate(row):
+                self.squares[i][j] += left * right / variance
+
+    @property
+    def shrink(self) -> float:
+        """What integrating the job's own part out takes away (Sherman and Morrison)."""
+        return self.spread**2 / (1 + self.spread**2 * self.weight)
+
+
+class Pool:
+    """The factors of one model on one GPU type: a precision matrix and its product with the mean.
+
+    The unknowns are log c, what all waiting factors have in common, and what each level has of its own.
+
+    Args:
+        levels: Of the cluster.
+        prior: Before anything was observed.
+    """
+
+    def __init__(self, levels: int, prior: Prior) -> None:
+        self.prior, self.levels = prior, levels
+        variances = [prior.pace**2, COMMON * prior.waiting**2]
+        variances += [(1 - COMMON) * prior.waiting**2] * levels
+        size = len(variances)
+        self.precision = [[0.0] * size for _ in variances]
+        for place, variance in enumerate(variances):
+            self.precision[place][place] = 1 / variance
+        self.shift = [0.0] * size
+        self.jobs = self.runs = 0
+        self.solve()
+
+    def solve(self) -> None:
+        """Work out mean and covariance from precision and shift."""
+        self.covariance = inverse(self.precision)
+        self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
+
+    def row(self, share: float, level: int) -> list[float]:
+        """H: how a step time hangs on the unknowns whose iteration waits for such a share at a level."""
+        own = [share if place == level else 0.0 for place in range(self.levels)]
+        return [1.0, share, *own]
+
+    def add(self, job: JobSums, sign: int = 1) -> None:
+        """Add what a job has told, or take it away again; mean and covariance stay until `solve`."""
+        for i, left in enumerate(job.rows):
+            self.shift[i] += sign * (job.products[i] - job.shrink * left * job.seen)
+            for j, right in enumerate(job.rows):
+                self.precision[i][j] += sign * (job.squares[i][j] - job.shrink * left * right)
+        self.runs += sign * job.runs
+        self.jobs += sign * bool(job.runs)
+
+    def factors(self) -> tuple[float, tuple[float, ...]]:
+        """c, and w at each level: the medians of what they may be."""
+        pace, common, *own = self.mean
+        return exp(pace), tuple(exp(common + each) for each in own)
+
+    def variance(self, row: Sequence[float]) -> float:
+        """Of `H · unknowns`."""
+        return sum(
+            left * right * self.covariance[i][j] for i, left in enumerate(row) for j, right in enumerate(row)
+        )
+
+    def waiting_sigma(self, level: int) -> float:
+        """Standard deviation of log w at a level."""
+        row = self.row(1.0, level)
+        return sqrt(self.variance([0.0, *row[1:]]))
+
+
+@dataclass(frozen=True, slots=True)
+class StepCheck:
+    """A job's step time against what was expected of its placement.
+
+    Attributes:
+        step_s: Seconds of a step, as the job told.
+        expected_s: As its placement explains; None where nothing predicts it.
+        sigma: Standard deviation of the logarithm of what was to be expected.
+        level: Of the placement.
+        shared: Whether others shared the job's links.
+        told: Whether somebody was told that it is slower.
+    """
+
+    step_s: float
+    expected_s: float | None
+    sigma: float
+    level: int
+    shared: bool
+    told: bool = False
+
+    @property
+    def slower(self) -> bool:
+        """Whether it is slower than its placement explains."""
+        if self.expected_s is None:
+            return False
+        off = log(self.step_s / self.expected_s)
+        return off > max(OUTLIER * self.sigma, log(1 + SLOWER))
+
+    @property
+    def words(self) -> str:
+        """A step against what was expected of it."""
+        took = f"steps take {self.step_s:.3g} s"
+        if self.expected_s is None:
+            return took
+        beside = "; others share its links" if self.shared else ""
+        expected = f"{self.expected_s:.3g} s were to be expected there, give or take {percent(self.sigma)}"
+        return f"{took}; {expected}{beside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What is believed of one pool's factors.
+
+    Attributes:
+        model: The model, or a job that names none.
+        gpu_type: Its GPU type; without a profile, how many GPUs, such as `8 GPUs`.
+        pace: c, 1 as predicted.
+        pace_sigma: Standard deviation of its logarithm.
+        waiting: w at each level.
+        waiting_sigma: Of its logarithm.
+        runs, jobs: So many observations of so many jobs.
+        predicted: Whether anything predicts c; without a profile it says how long a step takes, and no more.
+    """
+
+    model: str
+    gpu_type: str
+    pace: float
+    pace_sigma: float
+    waiting: tuple[float, ...]
+    waiting_sigma: tuple[float, ...]
+    runs: int
+    jobs: int
+    predicted: bool
+
+
+class LearntCosts:
+    """The factors of all pools, and what each running job has told.
+
+    Args:
+        levels: Of the cluster.
+
+    Attributes:
+        revision: Grows with each change of what is believed.
+        checks: Of jobs that told: their step time now against what was expected.
+        is_saved: Whether nothing has happened since somebody who keeps snapshots set this.
+    """
+
+    def __init__(self, levels: int) -> None:
+        self._levels = levels
+        self._pools: dict[PoolName, Pool] = {}
+        self._jobs: dict[str, JobSums] = {}
+        self._believed: dict[PoolName, tuple[float, tuple[float, ...]]] = {}
+        self.checks: dict[str, StepCheck] = {}
+        self.revision = 0
+        self.is_saved = True
+
+    def corrected(self, prediction: Prediction, name: PoolName, level: int) -> Prediction:
+        """An iteration as it is believed to be."""
+        believed = self._believed.get(name)
+        if believed is None:
+            return prediction
+        pace, waits = believed
+        compute_s = pace * (prediction.iteration_s - prediction.exposed_s)
+        exposed_s = pace * waits[level] * prediction.exposed_s
+        return replace(prediction, iteration_s=compute_s + exposed_s, exposed_s=exposed_s)
+
+    def pace(self, name: PoolName) -> float:
+        """The factor of what GPUs compute."""
+        return self._believed[name][0] if name in self._believed else 1.0
+
+    def waiting(self, name: PoolName, level: int) -> float:
+        """The factor of waiting at a level."""
+        return self._believed[name][1][level] if name in self._believed else 1.0
+
+    def observe(
+        self,
+        job_id: str,
+        since_s: float,
+        step_s: float,
+        prediction: Prediction,
+        name: PoolName,
+        prior: Prior,
+        level: int,
+        shared: bool,
+    ) -> bool:
+        """A job's steps take so long in its present run; counts once in a run, later it is only checked.
+
+        Args:
+            job_id: The job.
+            since_s: When the run began.
+            step_s: Seconds of a step, the median of many.
+            prediction: Uncorrected.
+            name: The pool.
+            prior: Of a pool that is new, and of what is peculiar to the job.
+            level: Of the placement.
+            shared: Whether others share the job's links.
+
+        Returns:
+            Whether something else is believed now.
+        """
+        self.is_saved = False
+        pool = self._pools.pop(name, None) or Pool(self._levels, prior)
+        self._pools[name] = pool  # now the last to be forgotten
+        job = self._jobs.get(job_id)
+        if job is not None and job.pool != name:
+            self.left(job_id)
+            job = None
+        job = job or JobSums(name, prior.job)
+        fresh = since_s != job.since_s
+        if fresh:
+            variance = RUN_SPREAD**2 + (SHARED_SPREAD**2 if shared else 0.0)
+            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, prior)
+            self._count(pool, job, step_s, prediction, level, variance)
+            job.since_s = since_s
+            self._jobs[job_id] = job
+            self._forget()
+            return self._believe(name)
+        before = self.checks.get(job_id)
+        if before is not None:
+            self.checks[job_id] = replace(before, step_s=step_s, shared=shared)
+        return False
+
+    def _check(
+        self,
+        pool: Pool,
+        job: JobSums,
+        step_s: float,
+        prediction: Prediction,
+        level: int,
+        shared: bool,
+        prior: Prior,
+    ) -> StepCheck:
+        """Before the job itself has a say in what is expected of it."""
+        pace, waits = pool.factors()
+        share, expected_s = _share(prediction, pace, waits[level])
+        variance = pool.variance(pool.row(share, level)) + job.spread**2 + RUN_SPREAD**2
+        variance += SHARED_SPREAD**2 if shared else 0.0
+        predicts = prior.pace < FREE_SPREAD
+        return StepCheck(step_s, expected_s if predicts else None, sqrt(variance), level, shared)
+
+    def _count(
+        self, pool: Pool, job: JobSums, step_s: float, prediction: Prediction, level: int, variance: float
+    ) -> None:
+        """Count one more run of a job, linearized where it comes to lie."""
+        mean, outside = pool.mean, 1.0
+        pool.add(job, -1)
+        for turn in range(_ROUNDS):
+            pace, common, own = mean[0], mean[1], mean[2 + level]
+            share, expected_s = _share(prediction, exp(pace), exp(common + own))
+            row = pool.row(share, level)
+            off = log(step_s / expected_s)
+            if turn == 0:
+                sigma = sqrt(pool.variance(row) + job.spread**2 + variance)
+                outside = max(1.0, abs(off) / (OUTLIER * sigma))
+            z = off + pace + share * (common + own)
+            trial = replace(job, rows=[*job.rows], squares=[[*line] for line in job.squares])
+            trial.products = [*job.products]
+            trial.add(row, z, variance + (outside**2 - 1) * (job.spread**2 + variance))
+            trial.runs += 1
+            pool.add(trial)
+            pool.solve()
+            mean = pool.mean
+            if turn < _ROUNDS - 1:
+                pool.add(trial, -1)
+        job.runs, job.weight, job.seen = trial.runs, trial.weight, trial.seen
+        job.rows, job.squares, job.products = trial.rows, trial.squares, trial.products
+
+    def _believe(self, name: PoolName) -> bool:
+        """Believe what a pool says now, if that is not nearly what is believed."""
+        found = self._pools[name].factors()
+        known = self._believed.get(name, (1.0, (1.0,) * self._levels))
+        pairs = zip((found[0], *found[1]), (known[0], *known[1]), strict=True)
+        if all(abs(log(now / before)) < WORTH_TELLING for now, before in pairs):
+            return False
+        self._believed[name] = found
+        self.revision += 1
+        return True
+
+    def left(self, job_id: str) -> None:
+        """A job is gone; what it told stays."""
+        self._jobs.pop(job_id, None)
+        self.checks.pop(job_id, None)
+        self.is_saved = False
+
+    def _forget(self) -> None:
+        """Keep to a bounded size: what was observed longest ago goes."""
+        while len(self._pools) > MOST_POOLS:
+            name = next(iter(self._pools))
+            del self._pools[name]
+            self._believed.pop(name, None)
+            for job_id in [job_id for job_id, job in self._jobs.items() if job.pool == name]:
+                self.left(job_id)
+        while len(self._jobs) > MOST_JOBS:
+            self.left(next(iter(self._jobs)))
+
+    def newly_slower(self, job_id: str) -> StepCheck | None:
+        """What to tell of a job that is slower than its placement explains; None if not, or it was told."""
+        check = self.checks.get(job_id)
+        if check is None or check.told or not check.slower:
+            return None
+        self.checks[job_id] = replace(check, told=True)
+        self.is_saved = False
+        return check
+
+    def beliefs(self) -> list[Belief]:
+        """What is believed of each pool, those last observed last."""
+        return [self._belief(name, pool) for name, pool in self._pools.items()]
+
+    def belief(self, name: PoolName) -> Belief | None:
+        """What is believed of one pool; None if nothing was observed."""
+        return self._belief(name, self._pools[name]) if name in self._pools else None
+
+    def _belief(self, name: PoolName, pool: Pool) -> Belief:
+        pace, waits = pool.factors()
+        sigmas = tuple(pool.waiting_sigma(level) for level in range(self._levels))
+        pace_sigma = sqrt(pool.covariance[0][0])
+        predicted = pool.prior.pace < FREE_SPREAD
+        return Belief(*name, pace, pace_sigma, waits, sigmas, pool.runs, pool.jobs, predicted)
+
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        return {
+            "schema": SCHEMA,
+            "levels": self._levels,
+            "revision": self.revision,
+            "pools": [
+                [*name, asdict(pool.prior), pool.precision, pool.shift, pool.jobs, pool.runs]
+                for name, pool in self._pools.items()
+            ],
+            "believed": [[*name, *factors] for name, factors in self._believed.items()],
+            "jobs": {job_id: asdict(job) for job_id, job in self._jobs.items()},
+            "checks": {job_id: asdict(check) for job_id, check in self.checks.items()},
+        }
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Take back what `snapshot` gave; of a cluster with other levels, nothing.
+
+        Raises:
+            ArithmeticError, LookupError, TypeError, ValueError: It is something else.
+        """
+        if learnt["schema"] != SCHEMA:
+            raise ValueError(f"schema is {learnt['schema']!r}, this version reads {SCHEMA}")
+        if learnt["levels"] != self._levels:
+            raise ValueError(
+                f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}"
+            )
+        pools = {}
+        for model, gpu_type, prior, precision, shift, jobs, runs in learnt["pools"]:
+            pool = pools[model, gpu_type] = Pool(self._levels, Prior(**prior))
+            pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
+            pool.solve()
+        jobs_of = {
+            job_id: JobSums(**{**told, "pool": tuple(told["pool"])})
+            for job_id, told in learnt["jobs"].items()
+        }
+        checks = {job_id: StepCheck(**check) for job_id, check in learnt["checks"].items()}
+        believed = {(model, kind): (pace, tuple(waits)) for model, kind, pace, waits in learnt["believed"]}
+        self._pools, self._jobs, self._believed, self.checks = pools, jobs_of, believed, checks
+        self.revision = learnt["revision"]
+
+
+def percent(sigma: float) -> str:
+    """A standard deviation of a logarithm, as people say it: the way up."""
+    return f"{exp(sigma) - 1:.0%}"
+
+
+def _share(prediction: Prediction, pace: float, waiting: float) -> tuple[float, float]:
+    """The share of an iteration that waits, and how long it lasts, seconds, with such factors."""
+    compute_s = prediction.iteration_s - prediction.exposed_s
+    waits_s = waiting * prediction.exposed_s
+    return waits_s / (compute_s + waits_s), pace * (compute_s + waits_s)
+
+
+def inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The inverse of a positive definite matrix, by Gauss and Jordan; no pivots are needed for such a one.
+
+    Args:
+        matrix: (n, n); n is a handful, and plain arithmetic gives the same bits on every machine.
+    """
+    size = len(matrix)
+    rows = [[*line, *(float(i == j) for j in range(size))] for i, line in enumerate(matrix)]
+    for i in range(size):
+        pivot = rows[i][i]
+        rows[i] = [each / pivot for each in rows[i]]
+        for j in range(size):
+            if j != i and (factor := rows[j][i]):
+                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
+    return [line[size:] for line in rows]

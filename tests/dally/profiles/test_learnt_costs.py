@@ -1,0 +1,281 @@
+"""Step times correct what placements are believed to cost, and say how sure that is."""
+
+import json
+from dataclasses import replace
+from math import exp, log
+from random import Random
+
+import pytest
+
+from dally.cluster.topology import Allocation
+from dally.jobs.job import Job
+from dally.jobs.knowledge import Known
+from dally.profiles import learnt_costs
+from dally.profiles.costs import CostModel
+from dally.profiles.files import load_profiles
+from dally.profiles.iteration import Prediction
+from dally.profiles.learnt_costs import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, LearntCosts, inverse
+from dally.testing.worlds import racks
+
+CLUSTER = racks([[8, 8], [8, 8]])
+AUTHOR = load_profiles("dally")
+MODEL = "bert-large"
+NEAR, RACK, FAR = ((0, 8),), ((0, 4), (1, 4)), ((0, 4), (2, 4))
+PLACES = (NEAR, RACK, FAR)
+POOL = ("m", "v100")
+
+
+def predicted(exposed_s: float, compute_s: float = 1.0) -> Prediction:
+    return Prediction(compute_s + exposed_s, exposed_s, 0.0, None, "window", extrapolated=False, note="")
+
+
+def job(name: str = "a", model: str = MODEL) -> Job:
+    return Job(name, 0.0, 8, 1000.0, model=model)
+
+
+def tell(
+    learnt: LearntCosts,
+    name: str,
+    step_s: float,
+    exposed_s: float,
+    level: int,
+    since_s: float = 0.0,
+    shared: bool = False,
+) -> bool:
+    return learnt.observe(name, since_s, step_s, predicted(exposed_s), POOL, MEASURED, level, shared)
+
+
+def test_the_inverse_of_a_matrix_is_its_inverse() -> None:
+    matrix = [[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]]
+    back = inverse(matrix)
+    for i in range(3):
+        for j in range(3):
+            product = sum(matrix[i][k] * back[k][j] for k in range(3))
+            assert product == pytest.approx(float(i == j), abs=1e-12)
+
+
+def test_one_step_time_without_waiting_is_the_normal_conjugate_update() -> None:
+    learnt = LearntCosts(3)
+    tell(learnt, "a", 1.3, 0.0, 0)
+    belief = learnt.belief(POOL)
+    assert belief is not None
+    noise = JOB_SPREAD**2 + learnt_costs.RUN_SPREAD**2
+    precision = 1 / MEASURED.pace**2 + 1 / noise
+    assert log(belief.pace) == pytest.approx(log(1.3) / noise / precision)
+    assert belief.pace_sigma == pytest.approx(precision**-0.5)
+    assert belief.waiting == (1.0, 1.0, 1.0), "it says nothing of the network"
+
+
+def test_runs_of_one_job_say_less_of_its_model_than_those_of_many() -> None:
+    one, many = LearntCosts(3), LearntCosts(3)
+    for number in range(20):
+        tell(one, "a", 1.3, 0.0, 0, since_s=number)
+        tell(many, f"j{number}", 1.3, 0.0, 0)
+    of_one, of_many = one.belief(POOL), many.belief(POOL)
+    assert of_one is not None
+    assert of_many is not None
+    assert (of_one.runs, of_one.jobs, of_many.jobs) == (20, 1, 20)
+    assert of_one.pace < 1.15 < 1.27 < of_many.pace
+    least = (1 / MEASURED.pace**2 + 1 / JOB_SPREAD**2) ** -0.5
+    assert least < of_one.pace_sigma
+    assert of_many.pace_sigma < 0.04
+
+
+def test_one_job_near_and_far_tells_what_distance_costs_whatever_its_own_pace() -> None:
+    """It is half as fast as predicted everywhere, and waits twice as long far away."""
+    learnt = LearntCosts(3)
+    for number in range(4):
+        tell(learnt, "a", 2.0, 0.0, 0, since_s=10.0 * number)
+        tell(learnt, "a", 2.0 * (1 + 2 * 0.8), 0.8, 2, since_s=10.0 * number + 5)
+    belief = learnt.belief(POOL)
+    assert belief is not None
+    assert belief.waiting[2] == pytest.approx(2.0, rel=0.15)
+    assert belief.waiting_sigma[2] < 0.15 < belief.waiting_sigma[1], "surest where it was"
+    assert 1.2 < belief.waiting[1] < belief.waiting[2], "what is learnt of one level tells of the others"
+
+
+def test_many_jobs_give_both_factors_back() -> None:
+    """Jobs with a pace of their own, at all levels, with noise: within two standard deviations."""
+    draws, learnt = Random(7), LearntCosts(3)
+    true_w = (1.0, 1.6, 2.2)
+    for number in range(120):
+        level = number % 3
+        exposed_s = (0.0, 0.3, 0.9)[level]
+        own = exp(0.1 * draws.gauss(0, 1))
+        tell(learnt, f"j{number}", own * 1.2 * (1 + true_w[level] * exposed_s), exposed_s, level)
+    belief = learnt.belief(POOL)
+    assert belief is not None
+    assert abs(log(belief.pace / 1.2)) < 2 * belief.pace_sigma
+    for level in (1, 2):
+        assert abs(log(belief.waiting[level] / true_w[level])) < 2 * belief.waiting_sigma[level]
+        assert belief.waiting_sigma[level] < 0.2
+
+
+def test_what_others_shared_counts_less() -> None:
+    alone, shared = LearntCosts(3), LearntCosts(3)
+    tell(alone, "a", 4.0, 1.0, 2)
+    tell(shared, "a", 4.0, 1.0, 2, shared=True)
+    (one,), (other,) = alone.beliefs(), shared.beliefs()
+    assert 1 < other.waiting[2] < one.waiting[2]
+
+
+def test_a_job_far_off_moves_the_others_little_and_is_said_to_be_slow_once() -> None:
+    learnt = LearntCosts(3)
+    for number in range(30):
+        tell(learnt, f"j{number}", 1.0, 0.0, 0)
+    tell(learnt, "odd", 5.0, 0.0, 0)
+    (belief,) = learnt.beliefs()
+    assert belief.pace < 1.03
+    check = learnt.newly_slower("odd")
+    assert check is not None
+    assert check.expected_s == pytest.approx(1.0, rel=0.02)
+    assert "1 s were to be expected" in check.words
+    assert learnt.newly_slower("odd") is None, "told once"
+    assert learnt.newly_slower("j3") is None
+
+
+def test_a_few_per_cent_slower_is_not_told_however_sure_it_is() -> None:
+    learnt = LearntCosts(3)
+    tell(learnt, "a", 1.0, 0.0, 0)
+    check = learnt.checks["a"]
+    assert not replace(check, step_s=1.09, sigma=0.001).slower
+    assert replace(check, step_s=1.11, sigma=0.001).slower
+
+
+def test_one_run_counts_once_and_is_checked_again_and_again() -> None:
+    learnt = LearntCosts(3)
+    tell(learnt, "a", 1.0, 0.0, 0)
+    (before,) = learnt.beliefs()
+    assert not tell(learnt, "a", 3.0, 0.0, 0)
+    assert learnt.beliefs() == [before]
+    assert learnt.newly_slower("a") is not None, "it has become slow since"
+
+
+def test_a_snapshot_is_all_of_it() -> None:
+    one, other = LearntCosts(3), LearntCosts(3)
+    for number in range(5):
+        tell(one, f"j{number}", 1.5, 0.2 * number, number % 3)
+    other.restore(json.loads(json.dumps(one.snapshot())))
+    assert other.snapshot() == one.snapshot()
+    for each in (one, other):
+        tell(each, "j3", 1.7, 0.4, 2, since_s=9.0)
+    assert other.beliefs() == one.beliefs()
+
+
+@pytest.mark.parametrize("change", [{"schema": 99}, {"levels": 2}])
+def test_a_snapshot_of_another_kind_is_refused(change: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="this"):
+        LearntCosts(3).restore({**LearntCosts(3).snapshot(), **change})
+
+
+def test_its_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt_costs, "MOST_POOLS", 4)
+    monkeypatch.setattr(learnt_costs, "MOST_JOBS", 6)
+    learnt = LearntCosts(3)
+    for number in range(20):
+        name = (f"m{number % 10}", "")
+        learnt.observe(f"j{number}", 0.0, 2.0, predicted(0.1), name, CALCULATED, 1, shared=False)
+    assert [each.model for each in learnt.beliefs()] == ["m6", "m7", "m8", "m9"]
+    assert len(learnt.snapshot()["jobs"]) <= 6
+    assert len(learnt.snapshot()["believed"]) <= 4
+
+
+# Costs that rest on it.
+
+
+def costs() -> CostModel:
+    return CostModel(CLUSTER, AUTHOR, learns=True)
+
+
+def slowdown(model: CostModel, place: Allocation, asked: Job | None = None) -> float:
+    return model.cost(asked or job(), place).slowdown
+
+
+def test_costs_are_as_before_until_something_is_learnt() -> None:
+    before, now = CostModel(CLUSTER, AUTHOR), costs()
+    assert [before.cost(job(), place) for place in PLACES] == [now.cost(job(), place) for place in PLACES]
+    assert before.believed(Known()) is before
+
+
+def test_jobs_that_are_slower_far_away_than_predicted_make_distance_dearer_for_their_model_alone() -> None:
+    true, believed = CostModel(CLUSTER, AUTHOR), costs()
+    others = job(model="vgg11")
+    near, far = (true.prediction(job(), place) for place in (NEAR, FAR))
+    assert near is not None
+    assert far is not None
+    before = [slowdown(believed, FAR), slowdown(believed, FAR, others)]
+    for number in range(10):
+        believed.learn(job(f"n{number}"), NEAR, 0.0, near.iteration_s)
+        believed.learn(job(f"f{number}"), FAR, 0.0, far.iteration_s + far.exposed_s)
+    wanted = (far.iteration_s + far.exposed_s) / near.iteration_s
+    assert slowdown(believed, FAR) == pytest.approx(wanted, rel=0.15)
+    assert slowdown(believed, FAR) > before[0]
+    assert slowdown(believed, FAR, others) == before[1]
+    assert believed.revision > 0
+
+
+def test_wrong_profiles_come_right() -> None:
+    true = CostModel(CLUSTER, AUTHOR)
+    believed = true.believed(Known(seed=3, profile_error=1.0, learns_costs=True))
+    wrong = {place: slowdown(believed, place) for place in PLACES}
+    for number in range(30):
+        for place in PLACES:
+            found = true.prediction(job(), place)
+            assert found is not None
+            believed.learn(job(f"{number} {place}"), place, 0.0, found.iteration_s)
+    for place in PLACES[1:]:
+        off = abs(log(wrong[place] / slowdown(true, place)))
+        assert abs(log(slowdown(believed, place) / slowdown(true, place))) < 0.25 * off + 0.02
+
+
+def test_the_price_of_distance_is_learnt_of_a_model_without_a_profile() -> None:
+    believed = CostModel(CLUSTER, None, assumed_slowdown=1.25, learns=True)
+    stranger = job(model="mine")
+    assert slowdown(believed, FAR, stranger) == pytest.approx(1.5625), "two machines, two levels"
+    for number in range(10):
+        believed.learn(job(f"n{number}", "mine"), NEAR, 0.0, 0.5)
+        believed.learn(job(f"f{number}", "mine"), FAR, 0.0, 0.5 * 3)
+    assert slowdown(believed, FAR, stranger) == pytest.approx(3.0, rel=0.2)
+    assert slowdown(believed, FAR, job(model="other")) == pytest.approx(1.5625)
+    belief = believed.belief(stranger, "")
+    assert belief is not None
+    assert not belief.predicted
+
+
+def test_rings_over_more_machines_are_assumed_to_wait_longer() -> None:
+    believed = CostModel(racks([[2, 2, 2, 2], [8]]), None, assumed_slowdown=1.25, learns=True)
+    two, four = (believed.cost(job(model="x"), ((0, 4), (1, 4))), believed.cost(job(model="x"), wide()))
+    assert 1 < two.slowdown < four.slowdown
+    plain = CostModel(racks([[2, 2, 2, 2], [8]]), None, assumed_slowdown=1.25)
+    assert plain.cost(job(model="x"), wide()).slowdown == 1.25
+
+
+def wide() -> Allocation:
+    return ((0, 2), (1, 2), (2, 2), (3, 2))
+
+
+def test_a_job_without_a_name_teaches_only_of_itself() -> None:
+    believed = CostModel(CLUSTER, None, assumed_slowdown=1.25, learns=True)
+    for number in range(4):
+        believed.learn(job("a", ""), NEAR, 10.0 * number, 1.0)
+        believed.learn(job("a", ""), FAR, 10.0 * number + 5, 4.0)
+    assert slowdown(believed, FAR, job("a", "")) > 2
+    assert slowdown(believed, FAR, job("b", "")) == pytest.approx(1.5625)
+
+
+def test_the_step_of_another_batch_is_compared_with_a_prediction_for_it() -> None:
+    pollux = load_profiles("pollux")
+    model = CostModel(racks([[4, 4]], ("t4",)), pollux, learns=True)
+    asked = Job("a", 0.0, 4, 1000.0, model="bert")
+    local = model._profile_batch(asked)
+    assert local
+    twice = Job("b", 0.0, 4, 1000.0, model="bert", batch=8 * local)
+    found = model.prediction(twice, ((0, 4),))
+    assert found is not None
+    model.learn(asked, ((0, 4),), 0.0, found.iteration_s, samples=8.0 * local)
+    assert model.learnt is not None
+    assert model.learnt.checks["a"].expected_s == pytest.approx(found.iteration_s)
+
+
+def test_an_unknown_pool_is_vaguer_than_a_measured_one() -> None:
+    assert UNKNOWN.waiting > CALCULATED.waiting > MEASURED.waiting

@@ -1,6 +1,6 @@
 """What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -60,6 +60,9 @@ class StartConditions:
         self.oldest_first = OldestFirst(managed_jobs, state.topology.machine_index)
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
+        self._reserved: dict[float, frozenset[str]] = {}
+        self._left: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
+        self._choices: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def observe(
         self,
@@ -69,7 +72,8 @@ class StartConditions:
         now: float,
     ) -> None:
         """Take in a look at Slurm, with our jobs as they are by now."""
-        self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
+        self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
+        self._reserved, self._left, self._choices = {}, {}, {}
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
                 self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
@@ -97,18 +101,16 @@ class StartConditions:
         if not room.nodes:
             return asked, ""
         end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
-        reserved, full = reserved_before(end_s, self.reservations), self._full.get(managed.job_id)
         beside_others = self._with_room(managed, room.beside_others)
-        unreserved = beside_others.difference(reserved) if reserved else beside_others
-        roomy = unreserved.difference(full) if full else unreserved
-        kept = self.oldest_first.kept_from(managed, now)
-        unkept = roomy.difference(kept) if kept else roomy
-        refused = managed.refusals.nodes
-        untried = unkept.difference(refused) if refused else unkept
+        unreserved = self._without(beside_others, self._reserved_before(end_s))
+        roomy = self._without(unreserved, self._full.get(managed.job_id, ()))
+        unkept = self._without(roomy, self.oldest_first.kept_from(managed, now))
+        untried = self._without(unkept, managed.refusals.nodes)
         if (machines := self._chosen(managed, untried, now)) is not None:
-            machines = None if machines == room.with_gpus else machines
-            return asked if machines == asked.machines else replace(asked, machines=machines), ""
-        tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
+            machines = None if machines is room.with_gpus else machines
+            is_same = machines is asked.machines or machines == asked.machines
+            return asked if is_same else replace(asked, machines=machines), ""
+        tried = f"only nodes are left on which it did not start: {', '.join(managed.refusals.nodes)}"
         ever = self._with_room(managed, room.in_all)
         older = self.oldest_first.explanation(managed, now)
         reasons = (
@@ -120,6 +122,20 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         return asked, next(fits, _NOWHERE)
+
+    def _reserved_before(self, end_s: float) -> frozenset[str]:
+        if end_s not in self._reserved:
+            self._reserved[end_s] = frozenset(reserved_before(end_s, self.reservations))
+        return self._reserved[end_s]
+
+    def _without(self, names: frozenset[str], taken: Collection[str]) -> frozenset[str]:
+        """Some names without others; many jobs ask for the same."""
+        if not taken:
+            return names
+        key = names, frozenset(taken)
+        if key not in self._left:
+            self._left[key] = self.room.same(names.difference(taken))
+        return self._left[key]
 
     def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
         """Keep nodes from a waiting job as long as they have not what it needs there.
@@ -139,6 +155,7 @@ class StartConditions:
             if name in machines and self._state.free.on(machines[name]):
                 full[name] = self.room.needed(job, managed.job.gpus, each, name)
         full.update(lacking)
+        self._choices = {}  # they go by the GPUs that are free, which are others than at the look
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
@@ -151,10 +168,16 @@ class StartConditions:
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
         request, constraint = managed.request, self._jobs[managed.job_id].features
-        sets = node_sets(request, constraint, self.room.nodes, usable)
-        if now < switches_until_s(request, managed.history.origin_s):
-            sets = on_switches(sets, request.switches, managed.job.gang, self._state)
-        return chosen(sets, managed.job.gang, self._state)
+        switches = request.switches if now < switches_until_s(request, managed.history.origin_s) else 0
+        gang = managed.job.gang
+        key = request.nodes, constraint, switches, gang, usable
+        if key not in self._choices:
+            sets = node_sets(request, constraint, self.room.nodes, usable)
+            if switches:
+                sets = on_switches(sets, switches, gang, self._state)
+            names = chosen(sets, gang, self._state)
+            self._choices[key] = None if names is None else self.room.same(names)
+        return self._choices[key]
 
     # Partitions, limits and licences.
 

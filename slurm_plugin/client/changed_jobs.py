@@ -78,7 +78,8 @@ class ChangedJobs:
     def look(self) -> Records:
         """All jobs."""
         mark = f"Q{secrets.token_hex(6)}"
-        lines = read_lines(self._squeue(squeue_format(mark)), mark)
+        before = {number: known.line for number, known in self._known.items()}
+        lines = read_lines(self._squeue(squeue_format(mark)), mark, before)
         self._looks += 1
         due = [number for number, line in lines.items() if self._is_due(number, line)]
         kinds = {_holds_gpus(line) for line in lines.values()}
@@ -111,7 +112,7 @@ class ChangedJobs:
 
     def _is_due(self, number: int, line: Line) -> bool:
         known = self._known.get(number)
-        if known is None or not known.settled or known.line != line:
+        if known is None or not known.settled or known.line is not line:
             return True
         waits = known.jobs[0].state is State.PENDING if known.jobs else False
         return waits and number % REREAD_LOOKS == self._looks % REREAD_LOOKS

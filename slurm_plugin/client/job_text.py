@@ -43,6 +43,8 @@ _COLUMNS = (
 )
 """What `squeue --Format` is asked for: all of a job but what `JobDetails` holds."""
 
+_JOB_ID, _STATE, _START_TIME = map(_COLUMNS.index, ("JobID", "State", "StartTime"))
+
 _NO_VALUE = 2**32 - 2
 """From here on a number of Slurm's stands for none, as for the tasks of a job cancelled while it waited."""
 
@@ -102,10 +104,16 @@ def squeue_format(mark: str) -> str:
     return ",".join(f"{column}:{mark}" for column in _COLUMNS)
 
 
-def read_lines(text: str, mark: str) -> dict[int, Line]:
+def read_lines(text: str, mark: str, before: Mapping[int, Line]) -> dict[int, Line]:
     """The jobs in what squeue printed, by number; all tasks of an array that are alike have one, the array's.
 
-    When Slurm expects to start a waiting job is left out: it changes all the time.
+    When Slurm expects to start a waiting job is left out: it changes all the time. A line that says what it
+    said before is the same object.
+
+    Args:
+        text: What squeue printed.
+        mark: What ends each field.
+        before: The lines of the last look.
 
     Raises:
         SlurmUnavailableError: It is no list of jobs.
@@ -115,12 +123,16 @@ def read_lines(text: str, mark: str) -> dict[int, Line]:
         raise SlurmUnavailableError(f"squeue printed no jobs but {text[:80]!r}")
     lines: dict[int, Line] = {}
     for start in range(0, len(fields) - len(_COLUMNS), len(_COLUMNS)):
-        line = dict(zip(_COLUMNS, fields[start : start + len(_COLUMNS)], strict=True))
-        line["JobID"] = line["JobID"].strip()
-        if job_state(line["State"]) is State.PENDING:
-            line["StartTime"] = ""
-        if line["JobID"].isdecimal():
-            lines[int(line["JobID"])] = line
+        values = fields[start : start + len(_COLUMNS)]
+        values[_JOB_ID] = values[_JOB_ID].strip()
+        if job_state(values[_STATE]) is State.PENDING:
+            values[_START_TIME] = ""
+        if values[_JOB_ID].isdecimal():
+            number = int(values[_JOB_ID])
+            line = before.get(number)
+            if line is None or [*line.values()] != values:
+                line = dict(zip(_COLUMNS, values, strict=True))
+            lines[number] = line
     return lines
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import inf
 
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE, BlockTopology
@@ -24,6 +25,13 @@ _NONE = ("(null)", "N/A", "None")
 
 def read_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in what `scontrol --oneliner --details show node` printed."""
+    nodes = {node.name: node for line in text.splitlines() for node in _nodes_of(line)}
+    return tuple(nodes.values())
+
+
+@lru_cache(maxsize=1 << 13)
+def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
+    """The node of a line; none if it is about no node. Most lines are those of the last look."""
     return tuple(
         SlurmNode(
             name=name,
@@ -39,7 +47,7 @@ def read_nodes(text: str) -> tuple[SlurmNode, ...]:
             memory_used_mb=number(record.get("AllocMem", "")),
             gres=record.get("Gres", ""),
         )
-        for name, record in read_records(text, "NodeName").items()
+        for name, record in read_records(line, "NodeName").items()
     )
 
 

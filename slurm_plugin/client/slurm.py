@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from math import inf
 from typing import Protocol
 
@@ -154,6 +155,7 @@ class SlurmJob:
     tres: Mapping[str, float] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=1 << 16)
 def arrival(submit_s: float, job_id: str) -> tuple[float, tuple[int, ...]]:
     """What orders jobs by arrival: submission, then number, 17 before 17_3 before 100."""
     return submit_s, tuple(int(part) for part in job_id.split("_"))

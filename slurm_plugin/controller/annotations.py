@@ -2,10 +2,17 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from slurm_plugin.client.slurm import Annotate, SlurmJob, State
-from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, PendingPhase, ReleasedPhase
+from slurm_plugin.controller.managed_job import (
+    AnyPhase,
+    IneligiblePhase,
+    ManagedJob,
+    PendingPhase,
+    ReleasedPhase,
+)
 from slurm_plugin.controller.transitions import Log
 from slurm_plugin.request import MARK
 
@@ -25,6 +32,15 @@ _MAY_NOT = re.compile("[^']*(denied|invalid user)", re.IGNORECASE)
 _WAITS = (IneligiblePhase, PendingPhase, ReleasedPhase)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The comment that a job is to have, as it is and in the phase that it is in."""
+
+    job: SlurmJob
+    phase: AnyPhase
+    comment: str
+
+
 class Annotations:
     """Tells which jobs are to get other words, and stops where Slurm does not let Dally write them.
 
@@ -37,6 +53,7 @@ class Annotations:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._annotated_s: dict[str, float] = {}
+        self._wanted: dict[str, _Wanted] = {}
         self._may_not = False
 
     def due(
@@ -52,14 +69,17 @@ class Annotations:
         if self._may_not:
             return []
         self._annotated_s = {job: told_s for job, told_s in self._annotated_s.items() if job in managed_jobs}
-        orders = []
+        before, self._wanted, orders = self._wanted, {}, []
         for job_id, managed in managed_jobs.items():
             job, told_s = seen(job_id), self._annotated_s.get(job_id, -inf)
             if job.array_id or job.state is State.ENDED or now < told_s + ANNOTATED_AGAIN_S:
                 continue
-            wanted = annotated(job.admin_comment, _words(managed, job))
-            if wanted != job.admin_comment:
-                orders.append((told_s, Annotate(job_id, wanted)))
+            known = before.get(job_id)
+            if known is None or known.job is not job or known.phase is not managed.phase:
+                known = _Wanted(job, managed.phase, annotated(job.admin_comment, _words(managed, job)))
+            self._wanted[job_id] = known
+            if known.comment != job.admin_comment:
+                orders.append((told_s, Annotate(job_id, known.comment)))
         orders.sort(key=lambda each: each[0])
         return [order for _, order in orders[:MOST_ANNOTATED]]
 

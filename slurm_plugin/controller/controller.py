@@ -51,7 +51,7 @@ JOURNAL_LOST = "journal_lost"
 """The event of a journal that was deleted or damaged, and begun anew."""
 
 
-class Clock:
+class MonotonicClock:
     """Seconds since 1970 that never go back, whatever the machine's clock does; also over restarts.
 
     Args:
@@ -125,7 +125,7 @@ class Controller:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
         self._mode = mode or ControllerMode()
-        self._clock = clock or Clock(memory.now_s)
+        self._clock = clock or MonotonicClock(memory.now_s)
         self._sleep, self._at = sleep, at
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()

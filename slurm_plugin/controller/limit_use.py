@@ -180,7 +180,7 @@ def in_one_partition(job: SlurmJob) -> list[SlurmJob]:
 
 def licenses_asked(text: str) -> list[tuple[str, int]]:
     """The licences that a job needs, all of them, with their counts; none where one of several will do."""
-    if "|" in text:
+    if not text or "|" in text:
         return []
     found = [_LICENSE.fullmatch(each.strip()) for each in text.split(",") if each]
     return [(match[1], int(match[2] or 1)) for match in found if match]

@@ -67,6 +67,8 @@ class NodeRoom:
 
     Args:
         nodes: The nodes. One whose CPUs or memory are not known has room for everything.
+        before: The room of the look before, whose sets of names go on: an equal set is the same object, and
+            that two sets of a thousand names are the same is seen without a look at each.
 
     Attributes:
         nodes: The nodes by name.
@@ -74,13 +76,22 @@ class NodeRoom:
         down: Of these, the ones on which Slurm starts nothing.
     """
 
-    def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
+    def __init__(self, nodes: Iterable[SlurmNode] = (), before: "NodeRoom | None" = None) -> None:
         self.nodes = {node.name: node for node in nodes}
-        self.with_gpus = frozenset(name for name, node in self.nodes.items() if node.gpus)
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
+        self._sets_before = before._sets if before else {}
+        self.with_gpus = self.same(frozenset(name for name, node in self.nodes.items() if node.gpus))
         self.down = frozenset(name for name in self.with_gpus if not self.nodes[name].available)
         self._counts_memory = any(node.memory_used_mb for node in self.nodes.values())
         self._ours: dict[str, NodeResources] = {}
         self._known: dict[object, frozenset[str]] = {}
+
+    def same(self, names: frozenset[str]) -> frozenset[str]:
+        """These names, as the object that stands for them."""
+        found = self._sets.get(names)
+        if found is None:
+            found = self._sets[names] = self._sets_before.get(names, names)
+        return found
 
     def why_down(self, names: Iterable[str]) -> str:
         """In words, that these nodes are missing, and in which states they are."""
@@ -157,5 +168,5 @@ class NodeRoom:
                 if room(node).holds(self.needed(sized, asked.gpus, each or 1, node.name))
                 and (not job.exclusive or node.gpus == each)
             )
-            self._known[key] = self.with_gpus if found == self.with_gpus else found
+            self._known[key] = self.same(found)
         return self._known[key]

@@ -59,7 +59,7 @@ class PlanChecker:
 
     def _doubts(self) -> dict[str, str]:
         """The pending jobs that Slurm might not start, and why."""
-        seen, doubts = self._reconciler.seen, {}
+        seen, conditions, doubts = self._reconciler.seen, self._reconciler.conditions, {}
         limited = {
             failed_starts.payer(seen(each.job_id))
             for each in self._managed_jobs.values()
@@ -69,16 +69,18 @@ class PlanChecker:
             if not isinstance(managed.phase, PendingPhase):
                 continue
             job, why = seen(managed.job_id), ""
-            has_run = self._state.jobs[managed.job_id].first_start_s < inf
             if managed.refusals.reason:
                 why = f"Slurm did not start it ({managed.refusals.reason})"
-            elif not has_run and not self._reconciler.conditions.knows_licenses(job):
+            elif job.licenses and self._has_not_run(managed) and not conditions.knows_licenses(job):
                 why = f"it asks for licences ({job.licenses}), and only Slurm knows which are free"
-            elif failed_starts.payer(job) in limited:
+            elif limited and failed_starts.payer(job) in limited:
                 why = "a limit of its user, account or QOS keeps another job from starting"
             if why:
                 doubts[managed.job_id] = f"{why}; {_STOPS_NOBODY}"
         return doubts
+
+    def _has_not_run(self, managed: ManagedJob) -> bool:
+        return self._state.jobs[managed.job_id].first_start_s == inf
 
     def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.

@@ -455,7 +455,8 @@ class Reconciler:
             if job.state is not State.PENDING:
                 why = f"Slurm shows it as {job.state_name}"
             else:
-                unchanged = job == self._before.get(managed.job_id)
+                before = self._before.get(managed.job_id)
+                unchanged = job is before or job == before
                 if unfit := "" if unchanged else self._cannot_place(managed, job, now):
                     self._release(managed, now, f"{unfit}; Slurm schedules it", to_slurm=True)
                     continue

@@ -1,6 +1,6 @@
 """What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from time import localtime, strftime
@@ -64,6 +64,9 @@ class StartConditions:
         self._full: dict[str, dict[str, NodeResources]] = {}
         self._named: Mapping[str, Reservation] = {}
         self._up: dict[tuple[Gang, frozenset[str]], bool] = {}
+        self._reserved: dict[tuple[str, float], frozenset[str]] = {}
+        self._left: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
+        self._choices: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def observe(
         self,
@@ -73,8 +76,9 @@ class StartConditions:
         now: float,
     ) -> None:
         """Take in a look at Slurm, with our jobs as they are by now."""
-        self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes)
+        self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
         self._named, self._up = {each.name: each for each in reservations}, {}
+        self._reserved, self._left, self._choices = {}, {}, {}
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
                 self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
@@ -106,24 +110,22 @@ class StartConditions:
             return asked, closed
         end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
         reserved = self.reserved_from(self._jobs[managed.job_id], now, end_s)
-        full = self._full.get(managed.job_id)
         beside_others = self._with_room(managed, room.beside_others)
-        unreserved = beside_others.difference(reserved) if reserved else beside_others
-        roomy = unreserved.difference(full) if full else unreserved
-        kept = self.oldest_first.kept_from(managed, now)
-        unkept = roomy.difference(kept) if kept else roomy
-        refused = managed.refusals.nodes
-        untried = unkept.difference(refused) if refused else unkept
+        unreserved = self._without(beside_others, reserved)
+        roomy = self._without(unreserved, self._full.get(managed.job_id, ()))
+        unkept = self._without(roomy, self.oldest_first.kept_from(managed, now))
+        untried = self._without(unkept, managed.refusals.nodes)
         machines = self._chosen(managed, untried, now)
         if machines is not None and not self._fits_up(asked.gang, machines):
             down = machines & room.down
-            machines = self._chosen(managed, untried - room.down, now)
+            machines = self._chosen(managed, self._without(untried, room.down), now)
             if machines is None:
                 return asked, room.why_down(down)
         if machines is not None:
-            machines = None if machines == room.with_gpus else machines
-            return asked if machines == asked.machines else replace(asked, machines=machines), ""
-        tried = f"only nodes are left on which it did not start: {', '.join(refused)}"
+            machines = None if machines is room.with_gpus else machines
+            is_same = machines is asked.machines or machines == asked.machines
+            return asked if is_same else replace(asked, machines=machines), ""
+        tried = f"only nodes are left on which it did not start: {', '.join(managed.refusals.nodes)}"
         ever = self._with_room(managed, room.in_all)
         older = self.oldest_first.explanation(managed, now)
         reasons = (
@@ -137,11 +139,13 @@ class StartConditions:
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
         return asked, next(fits, f"{nowhere}, in segments of {asked.segment}" if asked.segment else nowhere)
 
-    def reserved_from(self, job: SlurmJob, now: float, end_s: float) -> set[str]:
+    def reserved_from(self, job: SlurmJob, now: float, end_s: float) -> frozenset[str]:
         """Nodes that are reserved for others than a job at any time until `end_s`."""
-        own = own_reservation(job)
-        others = (each for each in self.reservations if each.name != own and each.end_s > now)
-        return reserved_before(end_s, others)
+        key = own_reservation(job), end_s
+        if key not in self._reserved:
+            others = (each for each in self.reservations if each.name != key[0] and each.end_s > now)
+            self._reserved[key] = frozenset(reserved_before(end_s, others))
+        return self._reserved[key]
 
     def _closed(self, name: str, now: float) -> str:
         """Why a job of a reservation may not start now at all; empty if it may."""
@@ -162,6 +166,15 @@ class StartConditions:
             self._up[key] = fits(gang._replace(machines=machines - down), self._state)
         return self._up[key]
 
+    def _without(self, names: frozenset[str], taken: Collection[str]) -> frozenset[str]:
+        """Some names without others; many jobs ask for the same."""
+        if not taken:
+            return names
+        key = names, frozenset(taken)
+        if key not in self._left:
+            self._left[key] = self.room.same(names.difference(taken))
+        return self._left[key]
+
     def exclude(self, managed: ManagedJob, lacking: Mapping[str, NodeResources]) -> None:
         """Keep nodes from a waiting job as long as they have not what it needs there.
 
@@ -180,6 +193,7 @@ class StartConditions:
             if name in machines and self._state.free.on(machines[name]):
                 full[name] = self.room.needed(job, managed.job.gpus, each, name)
         full.update(lacking)
+        self._choices = {}  # they go by the GPUs that are free, which are others than at the look
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
@@ -189,15 +203,21 @@ class StartConditions:
             job = replace(job, partition=",".join(open_to_it) or job.partition)
         found = self.room.machines(job, asked_size(managed, job), managed.job, room)
         own = self._named.get(own_reservation(job))
-        return found.intersection(own.nodes) if own else found
+        return self.room.same(found.intersection(own.nodes)) if own else found
 
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
         request, constraint = managed.request, self._jobs[managed.job_id].features
-        sets = node_sets(request, constraint, self.room.nodes, usable)
-        if now < switches_until_s(request, managed.history.origin_s):
-            sets = on_switches(sets, request.switches, managed.job.gang, self._state)
-        return chosen(sets, managed.job.gang, self._state)
+        switches = request.switches if now < switches_until_s(request, managed.history.origin_s) else 0
+        gang = managed.job.gang
+        key = request.nodes, constraint, switches, gang, usable
+        if key not in self._choices:
+            sets = node_sets(request, constraint, self.room.nodes, usable)
+            if switches:
+                sets = on_switches(sets, switches, gang, self._state)
+            names = chosen(sets, gang, self._state)
+            self._choices[key] = None if names is None else self.room.same(names)
+        return self._choices[key]
 
     # Partitions, limits and licences.
 

@@ -310,7 +310,7 @@ class JobTransitions:
 
     def become(self, managed: ManagedJob, asked: Job, now: float) -> None:
         """A job asks for something else now."""
-        if asked != managed.job:
+        if asked is not managed.job and asked != managed.job:
             if isinstance(managed.phase, WITH_POLICY):
                 managed.history = job_history(self.scheduler.withdraw(managed.job_id, now))
             managed.job = asked

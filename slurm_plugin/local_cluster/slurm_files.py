@@ -187,9 +187,12 @@ def settings_conf(spec: LocalClusterSpec, address: str) -> str:
 def slurm_conf(spec: LocalClusterSpec) -> str:
     """The text of slurm.conf."""
     lines = [line for name, line in _LUA.items() if name in spec.lua_files]
-    for number, (name, gpu_type) in enumerate(spec.types_of().items(), 1):
+    port_of = {name: str(spec.port + number) for number, name in enumerate(spec.node_names(), 1)}
+    # As few lines as can be: each command reads them all, and a line for each of 1,024 nodes takes it 0.05 s.
+    for (gpu_type, address), nodes in _alike(spec).items():
+        ports = fold([port_of[name] for name in nodes])
         lines.append(
-            f"NodeName={name} NodeHostname=localhost NodeAddr={spec.address(name)} Port={spec.port + number} "
+            f"NodeName={fold(nodes)} NodeHostname=localhost NodeAddr={address} Port={ports} "
             f"CPUs={spec.cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={spec.cpus // 2} ThreadsPerCore=1 "
             f"RealMemory={NODE_MEMORY_MB} Gres=gpu:{gpu_type}:{spec.gpus} Feature={gpu_type} State=UNKNOWN"
         )
@@ -200,6 +203,14 @@ def slurm_conf(spec: LocalClusterSpec) -> str:
         )
     settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
     return "\n".join([settings + "\n".join([*lines, *spec.extra_conf]), ""])
+
+
+def _alike(spec: LocalClusterSpec) -> dict[tuple[str, str], list[str]]:
+    """The nodes, in order, by what else than their names and ports tells them apart: GPU type and address."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node, gpu_type in spec.types_of().items():
+        alike.setdefault((gpu_type, spec.address(node)), []).append(node)
+    return alike
 
 
 def gres_conf(spec: LocalClusterSpec) -> str:

@@ -27,7 +27,7 @@ from slurm_plugin.client.slurm import (
     SlurmNode,
     SlurmUnavailableError,
 )
-from slurm_plugin.controller.controller import JOURNAL_LOST, Clock, Controller, ControllerMode
+from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode, MonotonicClock
 from slurm_plugin.controller.journal import Journal, JournalError
 from slurm_plugin.service.controller_inputs import (
     ControllerInputs,
@@ -173,7 +173,7 @@ class Daemon:
         folder = Path(self._site.config.state_dir)  # a shadow's journal must not be taken for the real one's
         self._folder = folder / "shadow" if mode.shadow else folder
         self._journal = Journal(self._folder, self._said)
-        self._clock = clock or Clock(self._journal.load().now_s)
+        self._clock = clock or MonotonicClock(self._journal.load().now_s)
         self._locks = PartitionLocks(
             self._slurm, self._folder, lambda reason: self._tell("no_partition_lock", reason=reason)
         )

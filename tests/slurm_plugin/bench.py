@@ -4,7 +4,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 
 from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm
+from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
@@ -28,6 +29,7 @@ NODES_PER_RACK = 16
 BEGIN_S = 600.0
 CYCLES = 5
 MARK = encode(Request(model="resnet50"))
+IMAGINED_JOB = SubmitSpec(gpus_per_node=8, comment=MARK)
 LARGE = (
     "MaxJobCount=50000",
     "MaxArraySize=10001",
@@ -71,29 +73,78 @@ def running(local_slurm: LocalSlurm) -> int:
     return len(local_slurm.run("squeue", "-h", "-t", "RUNNING", "-o", "%i", timeout_s=120).split())
 
 
-def cycles(one: Controller) -> tuple[Figure, Figure]:
-    """Cycles over a full cluster and a long queue, as close together as the daemon would have them."""
-    observed, whole = [], []
+def cycles(one: Controller, change: Callable[[], object]) -> Iterator[Figure]:
+    """Cycles over a full cluster and a long queue, as close together as the daemon would have them.
+
+    Args:
+        one: The controller.
+        change: What happens before each of them.
+    """
+    figures: dict[str, list[float]] = {}
     for _ in range(CYCLES):
+        change()
+        before = os.times()
         one.cycle()
-        observed.append(one.stats.observe_s)
-        whole.append(one.stats.cycle_s)
+        after = os.times()
+        took = {
+            "cycle_s": one.stats.cycle_s,
+            "observe_s": one.stats.observe_s,
+            "cycle_processor_s": after.user + after.system - before.user - before.system,
+            "commands_processor_s": (
+                after.children_user + after.children_system - before.children_user - before.children_system
+            ),
+        }
+        for name, value in took.items():
+            figures.setdefault(name, []).append(value)
         time.sleep(max(2.0, 3 * one.stats.observe_s))
-    return ("cycle_s", median(whole), "s"), ("observe_s", median(observed), "s")
+    return ((name, median(values), "s") for name, values in figures.items())
+
+
+@contextmanager
+def imagined(nodes: int, jobs: int) -> Iterator[tuple[FakeSlurm, Controller]]:
+    """A Slurm in memory, its nodes full, with so many held jobs, and a controller that has seen them."""
+    with tempfile.TemporaryDirectory() as name:
+        spec = large_spec(Path(name), nodes)
+        (spec.folder / "slurm.conf").write_text(slurm_conf(spec), encoding="utf-8")
+        (spec.folder / "topology.conf").write_text(topology_conf(spec), encoding="utf-8")
+        slurm = FakeSlurm([FakeNode(node, spec.gpus) for node in spec.node_names()], time.time)
+        for _ in range(nodes + jobs):
+            slurm.submit(IMAGINED_JOB)
+        one = controller(slurm, spec.folder, spec.folder / "journal")
+        one.cycle()
+        one.cycle()
+        yield slurm, one
 
 
 def imagined_cycles(size: BenchSize) -> Iterator[Figure]:
     """The same over a Slurm in memory: what is left is the controller's own work."""
-    with tempfile.TemporaryDirectory() as name:
-        spec = large_spec(Path(name), size.nodes)
-        (spec.folder / "slurm.conf").write_text(slurm_conf(spec), encoding="utf-8")
-        (spec.folder / "topology.conf").write_text(topology_conf(spec), encoding="utf-8")
-        slurm = FakeSlurm([FakeNode(node, spec.gpus) for node in spec.node_names()], time.time)
-        for _ in range(size.nodes + size.jobs):
-            slurm.submit(SubmitSpec(gpus_per_node=spec.gpus, comment=MARK))
-        one = controller(slurm, spec.folder, spec.folder / "journal")
-        one.cycle()
-        yield from ((f"imagined_{figure}", value, unit) for figure, value, unit in cycles(one))
+    with imagined(size.nodes, size.jobs) as (slurm, one):
+
+        def come_and_go() -> None:
+            slurm.submit(IMAGINED_JOB)
+            slurm.cancel(next(job.job_id for job in slurm.jobs() if job.state is State.PENDING))
+
+        for change, name in ((lambda: None, "imagined"), (come_and_go, "imagined_changing")):
+            yield from ((f"{name}_{figure}", value, unit) for figure, value, unit in cycles(one, change))
+    yield "imagined_growth", growth((size.nodes, size.jobs // 10), (size.nodes, size.jobs)), "times"
+
+
+def growth(small: tuple[int, int], large: tuple[int, int]) -> float:
+    """How many times as long a cycle is over the larger of two clusters in memory, by nodes and held jobs.
+
+    It is the ratio of the shortest of several cycles each in which nothing changes, in processor time, so
+    that it depends little on the machine and on what else it does.
+    """
+    shortest = []
+    for nodes, jobs in (small, large):
+        with imagined(nodes, jobs) as (_, one):
+            times = []
+            for _ in range(CYCLES):
+                began_s = time.process_time()
+                one.cycle()
+                times.append(time.process_time() - began_s)
+            shortest.append(min(times))
+    return shortest[1] / shortest[0]
 
 
 def measure(size: BenchSize) -> Iterator[Figure]:
@@ -129,8 +180,17 @@ def measure(size: BenchSize) -> Iterator[Figure]:
         cycling = controller(slurm, conf, folder / "cycling")
         cycling.cycle()
         began_s, used_s = time.monotonic(), cpu_s(local_slurm)
-        yield from cycles(cycling)
+        yield from cycles(cycling, lambda: None)
         yield "slurmctld_share", (cpu_s(local_slurm) - used_s) / (time.monotonic() - began_s), "of one core"
+
+        def come_and_go() -> None:
+            submit(local_slurm, 1, 8)
+            waiting = local_slurm.run("squeue", "-h", "-t", "PENDING", "-S", "i", "-o", "%i").split()
+            local_slurm.run("scancel", waiting[0])
+
+        yield from (
+            (f"changing_{figure}", value, unit) for figure, value, unit in cycles(cycling, come_and_go)
+        )
 
 
 def cpu_s(local_slurm: LocalSlurm) -> float:

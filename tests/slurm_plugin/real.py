@@ -22,7 +22,7 @@ from dally.profiles.costs import CostModel
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import Order, Signal, SlurmUnavailableError
 from slurm_plugin.config import load_config
-from slurm_plugin.controller.controller import Clock, Controller
+from slurm_plugin.controller.controller import Controller, MonotonicClock
 from slurm_plugin.controller.journal import Journal, JournalError
 
 _ROOT = Path(__file__).parents[2]
@@ -208,7 +208,7 @@ def serve(config_path: Path, at: KillAt, clock_shift_s: float) -> None:
     config = load_config(config_path)
     with patch("time.time", partial(add, time.time(), clock_shift_s)):
         journal = Journal(Path(config.state_dir))
-        clock = Clock(journal.load().now_s)
+        clock = MonotonicClock(journal.load().now_s)
     topology = load_cluster(config.cluster)
     controller = Controller(DyingCommandLine(at), config, topology, None, journal, clock=clock, at=at)
     while True:

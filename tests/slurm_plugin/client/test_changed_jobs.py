@@ -66,6 +66,16 @@ def test_only_new_and_changed_jobs_are_read_in_detail() -> None:
     assert (slurm.shown, slurm.full) == ([[12, 20]], 0)
 
 
+def test_a_job_whose_line_says_what_it_said_is_the_same_object() -> None:
+    slurm = cluster(held("10"), held("11"))
+    look = settled(slurm)
+    before = look()
+    slurm.put(held("11", nice=5))
+    after = look()
+    assert after[0] is before[0]
+    assert after[1].nice == 5
+
+
 @pytest.mark.parametrize(
     "hidden", [{"excluded_nodes": ("n3",)}, {"memory_per_cpu_mb": 100, "memory_per_node_mb": 0}]
 )

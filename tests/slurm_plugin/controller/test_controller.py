@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin.client.slurm import Hold
-from slurm_plugin.controller.controller import Clock
+from slurm_plugin.controller.controller import MonotonicClock
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
@@ -263,11 +263,11 @@ def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     wall, steady = [10_000.0], [5.0]
     monkeypatch.setattr("slurm_plugin.controller.controller.time.time", lambda: wall[0])
     monkeypatch.setattr("slurm_plugin.controller.controller.time.monotonic", lambda: steady[0])
-    clock, seen = Clock(), []
+    clock, seen = MonotonicClock(), []
     for step_s in (0.0, 3600.0, -7200.0, 3600.0):
         wall[0], steady[0] = wall[0] + step_s, steady[0] + 1.0
         seen.append(clock())
-        clock = Clock(seen[-1])
+        clock = MonotonicClock(seen[-1])
         seen.append(clock())
     assert seen == sorted(seen)
     assert seen[-1] < 10_000 + 3600 + 10

@@ -56,8 +56,16 @@ def test_racks_have_gpus_of_their_own_type(tmp_path: Path) -> None:
 def test_nodes_take_the_ports_after_the_controller() -> None:
     lines = slurm_conf(SPEC).splitlines()
     assert "SlurmctldPort=7000" in lines
-    assert [line.split()[3] for line in lines if line.startswith("NodeName=")] == [
-        f"Port={port}" for port in range(7001, 7009)
+    assert [line.split()[:4] for line in lines if line.startswith("NodeName=")] == [
+        ["NodeName=n[1-8]", "NodeHostname=localhost", "NodeAddr=127.0.0.1", "Port=[7001-7008]"]
+    ]
+
+
+def test_nodes_of_one_type_are_one_line_each_with_its_own_port() -> None:
+    lines = slurm_conf(replace(SPEC, nodes=5, racks=3, gpu_types=("v100", "k80", "v100"))).splitlines()
+    assert [line.split()[::3][:2] for line in lines if line.startswith("NodeName=")] == [
+        ["NodeName=n[1,4-5]", "Port=[7001,7004-7005]"],
+        ["NodeName=n[2-3]", "Port=[7002-7003]"],
     ]
 
 

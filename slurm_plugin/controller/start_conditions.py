@@ -119,7 +119,7 @@ class StartConditions:
             down = machines & room.down
             machines = self._chosen(managed, untried - room.down, now)
             if machines is None:
-                return asked, room.why_down(down)
+                return asked, room.why_down(down, asked.gang.segment)
         if machines is not None:
             machines = None if machines == room.with_gpus else machines
             return asked if machines == asked.machines else replace(asked, machines=machines), ""

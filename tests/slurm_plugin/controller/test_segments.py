@@ -47,13 +47,32 @@ def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str)
 
 
 def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:
+    firsts = ("r0m0", "r1m0", "r2m0", "r3m0")
+    site = Site(tmp_path, FOUR, "fifo", features=dict.fromkeys(firsts, ("first",)))
+    site.slurm.told_blocks = BLOCKS
+    for _ in firsts:
+        in_segments(site, 1, 1, constraint="first")
+    site.run_to(1)
+    whole, halves = in_segments(site, 4, 4), in_segments(site, 4, 2)
+    site.run_to(10)
+    assert site.managed(whole).reason.startswith(
+        "16 GPUs asked for; 0 are free in segments of 4 machines"
+    )
+    site.run_to(400)
+    assert len({name[:2] for name in site.nodes(whole)}) == 1
+    assert BLOCKS.torn([*site.nodes(halves)], 2) == ""
+
+
+def test_a_job_says_which_nodes_are_missing_for_whole_segments(tmp_path: Path) -> None:
     site = site_of_blocks(tmp_path)
     for name in ("r0m0", "r1m0", "r2m0", "r3m0"):
         site.slurm.set_node(name, "down")
     whole, halves = in_segments(site, 4, 4), in_segments(site, 4, 2)
     site.run_to(10)
     assert site.states()[whole] == "PENDING"
-    assert site.managed(whole).reason == "16 GPUs asked for; 0 are free in segments of 4 machines"
+    assert site.managed(whole).reason == (
+        "too few of the nodes that it may use are up in segments of 4: r0m0,r1m0,r2m0,r3m0 are down"
+    )
     assert BLOCKS.torn([*site.nodes(halves)], 2) == ""
     site.slurm.set_node("r3m0")
     site.run_to(20)

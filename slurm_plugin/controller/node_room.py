@@ -83,7 +83,7 @@ class NodeRoom:
         self._known: dict[object, frozenset[str]] = {}
 
     def why_down(self, names: Iterable[str], segment: int | None) -> str:
-        """In words, that these nodes are missing, perhaps for whole segments, and in which states they are."""
+        """In words, that these nodes are missing, or too few in whole segments, and their states."""
         by_state: dict[str, list[str]] = {}
         for name in sorted(names):
             by_state.setdefault(self.nodes[name].state_name, []).append(name)

@@ -87,7 +87,8 @@ def test_a_job_of_a_reservation_has_its_segments_whole_within_it(tmp_path: Path)
     too_many = in_segments(site, 6, 2, reservation="course")
     site.run_to(5)
     assert {*site.nodes(inside)} == {"r0m0", "r0m1", "r2m0", "r2m1"}
-    assert BLOCKS.torn([*site.nodes(outside)], 2) == "" and not {*names} & {*site.nodes(outside)}
+    assert BLOCKS.torn([*site.nodes(outside)], 2) == ""
+    assert not {*names} & {*site.nodes(outside)}
     assert "reservation course" in site.managed(too_many).reason
     assert "in segments of 2" in site.managed(too_many).reason
     assert site.events(*TROUBLE) == []

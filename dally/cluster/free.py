@@ -13,7 +13,13 @@ _Wanted = tuple[str | None, int | None, frozenset[str] | None, int | None]
 """What gangs of one index ask for: GPU type, share of each machine, machines, segment."""
 
 _MOST_FILTERS = 64
-"""Indexes for some machines only that are kept."""
+"""Indexes for some machines only, or for segments, that are kept."""
+
+
+def _may_go(wanted: _Wanted) -> bool:
+    """Whether an index is one of those that may come to be too many."""
+    _, _, machines, segment = wanted
+    return machines is not None or segment is not None
 
 
 def most_units(topology: Topology, gang: Gang, gpus: Iterable[tuple[int, int]]) -> int:
@@ -55,13 +61,14 @@ class FreeGpus:
     ) -> DomainUnits | None:
         """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type.
 
-        Of the indexes for some machines only, those that were not asked for longest go: which machines jobs
-        accept changes with the cluster, and every index costs time whenever a GPU is taken.
+        Of the indexes for some machines only, or for segments, those not asked for longest go: which
+        machines jobs accept changes with the cluster, users choose segments as they like, and every index
+        costs time whenever a GPU is taken.
         """
         wanted = gpu_type, share, machines, segment
         pool = self._pools.get(wanted)
         if pool is not None:
-            if machines is not None:
+            if _may_go(wanted):
                 self._pools[wanted] = self._pools.pop(wanted)
         elif gpu_type is None or gpu_type in self.topology.gpu_types:
             self._forget_oldest()
@@ -83,7 +90,7 @@ class FreeGpus:
         return DomainSegments(self.topology, free, share, segment)
 
     def _forget_oldest(self) -> None:
-        of_some = [wanted for wanted in self._pools if wanted[2] is not None]
+        of_some = [wanted for wanted in self._pools if _may_go(wanted)]
         for wanted in of_some[: len(of_some) + 1 - _MOST_FILTERS]:
             oldest = self._pools.pop(wanted)
             for pools in self._pools_of:

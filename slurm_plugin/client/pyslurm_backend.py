@@ -103,6 +103,8 @@ class PyslurmSlurm:
         self._asked: dict[int, tuple[Any, ...]] = {}
         self._read_at_s = float("-inf")
         self._reserved: set[str] = set()
+        self._shown: dict[str, tuple[Any, ...]] = {}
+        self._reservations: tuple[Reservation, ...] = ()
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs, in the order of the command line; one that ends between two questions is left out."""
@@ -132,18 +134,18 @@ class PyslurmSlurm:
         return tuple(_node(record, used[record.name]) for record in records)
 
     def reservations(self) -> tuple[Reservation, ...]:
-        """All reservations, those to come included."""
-        maintenance = self._pyslurm.ReservationFlags.MAINTENANCE
-        return tuple(
-            Reservation(
-                record.name,
-                node_names(record.nodes),
-                record.start_time or 0,
-                record.end_time or 0,
-                maintenance in record.flags,
-            )
+        """All reservations, those to come included; by commands where one is new or changed.
+
+        What decides whether a reservation bounds its jobs pyslurm does not show in full.
+        """
+        shown = {
+            record.name: (record.nodes, record.start_time, record.end_time, record.flags)
             for record in self._load("Reservations")
-        )
+        }
+        if not shown.items() <= self._shown.items():
+            self._reservations = self._commands.reservations()
+        self._shown = shown
+        return tuple(each for each in self._reservations if each.name in shown)
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions, by commands: they are asked for rarely."""

@@ -226,13 +226,17 @@ class RequestReader:
         """Refuse a job whose reservation says nothing certain about the nodes that it may use, and when.
 
         Raises:
-            UnfitError: It is one of several, or of parts of nodes, or its jobs may run elsewhere, too.
+            UnfitError: It is one of several, for maintenance, or of parts of nodes, or its jobs may run
+                elsewhere, too.
         """
         if "," in name:
             raise UnfitError("--reservation names several")
         if (found := self.reservations.get(name)) is None:
             return
-        cpus = sum(node.cpus for node in self.nodes if node.name in found.nodes)
+        if found.maintenance:  # its nodes start no other jobs, and look as if they started none at all
+            raise UnfitError(f"reservation {name} is for maintenance")
+        names = set(found.nodes)
+        cpus = sum(node.cpus for node in self.nodes if node.name in names)
         if not found.bounds_jobs or found.cpus < cpus:
             raise UnfitError(f"jobs of reservation {name} may use other than its nodes, whole, in its time")
 

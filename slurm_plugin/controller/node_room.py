@@ -93,15 +93,16 @@ class NodeRoom:
             found = self._sets[names] = self._sets_before.get(names, names)
         return found
 
-    def why_down(self, names: Iterable[str]) -> str:
-        """In words, that these nodes are missing, and in which states they are."""
+    def why_down(self, names: Iterable[str], segment: int | None) -> str:
+        """In words, that these nodes are missing, or too few in whole segments, and their states."""
         by_state: dict[str, list[str]] = {}
         for name in sorted(names):
             by_state.setdefault(self.nodes[name].state_name, []).append(name)
         said = (
             f"{fold(each)} {'is' if len(each) == 1 else 'are'} {state}" for state, each in by_state.items()
         )
-        return f"too few of the nodes that it may use are up: {', '.join(said)}"
+        whole = "" if segment is None else f" in segments of {segment}"
+        return f"too few of the nodes that it may use are up{whole}: {', '.join(said)}"
 
     def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> NodeResources:
         """What a job takes of a node; all CPUs if it shares nodes with nobody.

@@ -1,16 +1,17 @@
 """Checks a plan before it is carried out: nobody is stopped, and nothing is tried, in vain."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
-from dally.plan import Decision, Migrate, Plan, Preempt, Start
+from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.words import span
 from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, PendingPhase, StartingPhase
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
+from slurm_plugin.controller.unavailable_gpus import own_reservation
 
 _STOPS_NOBODY = "it stops no other job before it has run once"
 
@@ -32,12 +33,19 @@ class PlanChecker:
 
     def decide(self, now: float) -> Plan:
         """The policy's plan; it decides anew each time that jobs, or nodes for them, had to be left out."""
+        withheld = False
         while True:
             plan = self._reconciler.scheduler.decide(now)
+            if reserved := self._moved_onto_reserved(plan, now):
+                plan = self._without_moves(plan)
+                if not withheld and all(isinstance(each, Wait) for each in plan.decisions):
+                    self._withhold(reserved)
+                    withheld = True
+                    continue
             declined = self._in_vain(plan)
             full: dict[str, dict[str, NodeResources]] = {}
             if not declined:
-                plan, declined, full = self._placed(self._without_growth_onto_reserved(plan, now))
+                plan, declined, full = self._placed(plan)
             if not declined and not full:
                 return plan
             for job_id, why in declined.items():
@@ -119,23 +127,45 @@ class PlanChecker:
         declined |= {job_id: short[job_id] for job_id in later_half}
         return replace(plan, decisions=tuple(decisions)), declined, full
 
-    def _without_growth_onto_reserved(self, plan: Plan, now: float) -> Plan:
-        """The plan without moves of running jobs onto nodes that are reserved for jobs that wait.
+    def _moved_onto_reserved(self, plan: Plan, now: float) -> set[str]:
+        """All nodes reserved for others, if a plan moves running jobs onto any.
 
-        Those are free to the policy, and what waits knows that it may not use them.
+        They are free to the policy while a job of such a reservation waits. What else waits knows that it may
+        not use them; what runs does not.
         """
-        conditions, named = self._reconciler.conditions, self._state.topology.named
-
-        def stays(each: Decision) -> bool:
+        found = set[str]()
+        for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
             if managed is None or not isinstance(each, Migrate) or not isinstance(managed.phase, ON_GPUS):
-                return False
-            new = named(each.allocation).keys() - managed.gpus.keys()
-            reserved = conditions.reserved_from(self._reconciler.seen(each.job_id), now, now + 1)
-            return not reserved.isdisjoint(new)
+                continue
+            new = self._state.topology.named(each.allocation).keys() - managed.gpus.keys()
+            job = self._reconciler.seen(each.job_id)
+            reserved = self._reconciler.conditions.reserved_from(job, now, now + 1)
+            if not reserved.isdisjoint(new):
+                found |= reserved
+        return found
 
-        kept = tuple(each for each in plan.decisions if not stays(each))
-        return plan if len(kept) == len(plan.decisions) else replace(plan, decisions=kept)
+    def _without_moves(self, plan: Plan) -> Plan:
+        """What of a plan with such moves can be had: jobs of reservations that start on free GPUs, and waits.
+
+        The rest may count on the moves. It is decided anew once these have started, or without the nodes.
+        """
+        free, seen = self._state.free, self._reconciler.seen
+        kept = tuple(
+            each
+            for each in plan.decisions
+            if isinstance(each, Wait)
+            or (type(each) is Start and own_reservation(seen(each.job_id)) and free.holds(each.allocation))
+        )
+        return replace(plan, decisions=kept)
+
+    def _withhold(self, nodes: Iterable[str]) -> None:
+        """Keep what is free of nodes from the policy, until the next look at Slurm."""
+        state = self._state
+        machines = state.topology.machine_index
+        for machine in sorted(machines[name] for name in nodes if name in machines):
+            unavailable = state.withheld.get(machine, 0) + state.free.on(machine)
+            self._reconciler.scheduler.withhold(machine, unavailable)
 
     def _refused_by_blocks(self, start: Start) -> str:
         """Why Slurm would not start a job so far apart under topology/block; empty if it does."""

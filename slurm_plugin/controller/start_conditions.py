@@ -120,7 +120,7 @@ class StartConditions:
             down = machines & room.down
             machines = self._chosen(managed, self._without(untried, room.down), now)
             if machines is None:
-                return asked, room.why_down(down)
+                return asked, room.why_down(down, asked.gang.segment)
         if machines is not None:
             machines = None if machines is room.with_gpus else machines
             is_same = machines is asked.machines or machines == asked.machines

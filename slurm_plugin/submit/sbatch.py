@@ -146,11 +146,11 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         plain = _with(submission, [f"--comment={PLAIN} {comment}".rstrip()])
         return SubmissionOutcome(plain, None, (f"warning: {reason}; {by_slurm}",))
     segments = told.get("segments") is True and has_even_shares(submission.settings)
-    if "segment" in submission.settings and not segments:
+    own = submission.settings.get("segment") not in (None, "0")
+    if own and not segments:
         return SubmissionOutcome(plain, None, (f"note: --segment fixes the placement; {by_slurm}",))
     may_be_stopped = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
     requeue = ["--requeue"] if may_be_stopped else []
-    own = submission.settings.get("segment") not in (None, "0")
     # Or Slurm starts it in as few blocks as it needs only.
     segment = ["--segment=1"] if segments and not own else []
     added = ["--hold", *requeue, *segment, f"--comment={encode(request, comment)}"]

@@ -56,6 +56,16 @@ def moved(free: FreeGpus, moves: Sequence[tuple[int, int]]) -> None:
             free.give(((machine, min(-delta, used)),))
 
 
+def test_indexes_of_segments_that_nobody_asks_for_any_more_go() -> None:
+    free = FreeGpus(racks([[1] * 100] * 2))
+    for segment in range(2, 101):
+        free.usable(gang(segment, segment))
+    assert free.usable(gang(2, 2)) == 200
+    free.take(((0, 1),))
+    assert [free.usable(gang(each, each)) for each in (2, 99, 100)] == [198, 198, 100]
+    assert max(map(len, free._pools_of)) <= 65
+
+
 def test_a_segment_lies_in_one_block_and_the_tightest_is_taken() -> None:
     free = FreeGpus(racks([[1] * 5, [1] * 4, [1] * 3]))
     assert free.find(gang(4, 4), 1) == tuple((machine, 1) for machine in (5, 6, 7, 8))

@@ -349,11 +349,28 @@ def test_a_node_is_available_if_nothing_speaks_against_it(state: str, available:
 
 def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
     rig = Rig()
-    rig.cluster.all_reservations = (
+    rig.cluster.all_reservations = rig.commands.all_reservations = (
         Reservation("night", ("n1", "n2"), 1.0, 2.0, maintenance=True),
         Reservation("none", (), 0.0, 9.0),
     )
     assert rig.slurm.reservations() == rig.cluster.all_reservations
+
+
+def test_what_reservations_leave_open_is_asked_of_commands_once() -> None:
+    rig = Rig()
+    flexible = Reservation("flexible", ("n1",), 1.0, 9.0, cpus=4.0, bounds_jobs=False)
+    rig.cluster.all_reservations = rig.commands.all_reservations = (flexible,)
+    assert rig.slurm.reservations() == (flexible,)
+    rig.commands.down = True
+    assert rig.slurm.reservations() == (flexible,)
+    longer = replace(flexible, end_s=20.0)
+    rig.cluster.all_reservations = (longer,)
+    with pytest.raises(SlurmUnavailableError):
+        rig.slurm.reservations()
+    rig.commands = rig.slurm._commands = Cluster(all_reservations=(longer,))
+    assert rig.slurm.reservations() == (longer,)
+    rig.cluster.all_reservations = ()
+    assert rig.slurm.reservations() == ()
 
 
 @pytest.mark.parametrize("reservation", [None, "dally-f1"])
@@ -470,6 +487,9 @@ def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
     class Commands(Cluster):
         def records(self) -> Records:
             return records_of(fake.jobs())
+
+        def reservations(self) -> tuple[Reservation, ...]:
+            return fake.reservations()
 
         def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
             return fake.run(orders)

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dally.plan import Migrate, Plan
+from dally.plan import Migrate, Plan, Start, Wait
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.managed_job import JobPhase
@@ -104,6 +104,51 @@ def test_a_running_job_does_not_move_onto_nodes_that_are_open_to_others_only(
     with patch.object(site.controller.scheduler, "decide", return_value=Plan((move,))):
         plan = site.controller._plan_checker.decide(site.now_s)
     assert plan.decisions == (() if target == FIRST else (move,))
+
+
+def test_no_start_counts_on_a_move_onto_nodes_reserved_for_others(tmp_path: Path) -> None:
+    """The policy decides anew without these nodes, and gets them back with the next look at Slurm."""
+    site = reserved(tmp_path)
+    submit(site, run_time_s=900)
+    running = [submit(site, "", run_time_s=900) for _ in range(2)]
+    submit(site, nodes=2)  # for it the policy is given the nodes of the reservation
+    waits = submit(site, "")
+    site.run_to(1)
+    state = site.controller.scheduler.state
+    (target,) = (machine for machine in range(4) if state.free.on(machine))
+    place = state.jobs[running[0]].allocation
+    onto_it = (Migrate(running[0], ((target, 4),), 0, "closer"), Start(waits, place, 0, "then free"))
+    wait = Wait(waits, 0, 9.0, "none free")
+
+    def decide(now: float) -> Plan:
+        return Plan(onto_it if state.free.on(target) else (wait,))
+
+    with patch.object(site.controller.scheduler, "decide", decide):
+        assert site.controller._plan_checker.decide(site.now_s).decisions == (wait,)
+    site.controller._observe(site.now_s)
+    assert state.free.on(target) == 4
+
+
+def test_jobs_of_a_reservation_start_though_a_running_one_would_take_its_nodes(tmp_path: Path) -> None:
+    site = reserved(tmp_path)
+    running = submit(site, "", run_time_s=900)
+    site.run_to(1)
+    own = submit(site)
+    places = [((FOUR.machine_index[name], 4),) for name in (FIRST, SECOND)]
+    start, wait = Start(own, places[0], 0, "its turn"), Wait("x", 0, 9.0, "later")
+    move = Migrate(running, places[1], 0, "closer")
+    site.controller._observe(site.now_s)
+    with patch.object(site.controller.scheduler, "decide", return_value=Plan((move, start, wait))):
+        assert site.controller._plan_checker.decide(site.now_s).decisions == (start, wait)
+
+
+def test_a_job_of_a_reservation_for_maintenance_is_slurms(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    site.slurm.reserve(Reservation("tests", (FIRST,), 0.0, 1000.0, maintenance=True), "alice")
+    job = submit(site, "tests")
+    site.run_to(1)
+    assert site.managed(job).phase.name is JobPhase.RELEASED
+    assert "reservation tests is for maintenance" in site.managed(job).reason
 
 
 def test_a_job_that_waits_for_nodes_that_are_down_says_so_and_holds_up_nobody(tmp_path: Path) -> None:

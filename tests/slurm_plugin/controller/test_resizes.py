@@ -101,7 +101,8 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
     site.slurm.requeue(job)
     site.restart()
     site.run_to(until_s + 1)
-    assert (site.managed(job).phase.name, site.managed(job).job.gpus) == (JobPhase.PENDING, 3)
+    assert (site.managed(job).phase.name, site.managed(job).job.gpus) == (JobPhase.INELIGIBLE, 3)
+    assert "up: r0m0 is" in site.managed(job).reason
     assert release_orders(site.slurm.jobs(), site.controller.reconciler.managed_jobs) == (
         ReleaseToSlurm(job, 1, tasks=3, limit_min=limit_min),
     )

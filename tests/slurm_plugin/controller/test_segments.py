@@ -9,6 +9,7 @@ from dally.jobs.job import Gang
 from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
 from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.earliest_nodes import GpuHold, earliest_start
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
@@ -47,17 +48,50 @@ def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str)
 
 
 def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:
+    firsts = ("r0m0", "r1m0", "r2m0", "r3m0")
+    site = Site(tmp_path, FOUR, "fifo", features=dict.fromkeys(firsts, ("first",)))
+    site.slurm.told_blocks = BLOCKS
+    for _ in firsts:
+        in_segments(site, 1, 1, constraint="first")
+    site.run_to(1)
+    whole, halves = in_segments(site, 4, 4), in_segments(site, 4, 2)
+    site.run_to(10)
+    assert site.managed(whole).reason.startswith("16 GPUs asked for; 0 are free in segments of 4 machines")
+    site.run_to(400)
+    assert len({name[:2] for name in site.nodes(whole)}) == 1
+    assert BLOCKS.torn([*site.nodes(halves)], 2) == ""
+
+
+def test_a_job_says_which_nodes_are_missing_for_whole_segments(tmp_path: Path) -> None:
     site = site_of_blocks(tmp_path)
     for name in ("r0m0", "r1m0", "r2m0", "r3m0"):
         site.slurm.set_node(name, "down")
     whole, halves = in_segments(site, 4, 4), in_segments(site, 4, 2)
     site.run_to(10)
     assert site.states()[whole] == "PENDING"
-    assert site.managed(whole).reason == "16 GPUs asked for; 0 are free in segments of 4 machines"
+    assert site.managed(whole).reason == (
+        "too few of the nodes that it may use are up in segments of 4: r0m0,r1m0,r2m0,r3m0 are down"
+    )
     assert BLOCKS.torn([*site.nodes(halves)], 2) == ""
     site.slurm.set_node("r3m0")
     site.run_to(20)
     assert {*site.nodes(whole)} == {"r3m0", "r3m1", "r3m2", "r3m3"}
+
+
+def test_a_job_of_a_reservation_has_its_segments_whole_within_it(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    names = ("r0m0", "r0m1", "r1m0", "r2m0", "r2m1", "r3m3")
+    site.slurm.reserve(Reservation("course", names, 0.0, 1000.0), "alice")
+    inside = in_segments(site, 4, 2, reservation="course")
+    outside = in_segments(site, 6, 2)
+    too_many = in_segments(site, 6, 2, reservation="course")
+    site.run_to(5)
+    assert {*site.nodes(inside)} == {"r0m0", "r0m1", "r2m0", "r2m1"}
+    assert BLOCKS.torn([*site.nodes(outside)], 2) == ""
+    assert not {*names} & {*site.nodes(outside)}
+    assert "reservation course" in site.managed(too_many).reason
+    assert "in segments of 2" in site.managed(too_many).reason
+    assert site.events(*TROUBLE) == []
 
 
 @pytest.mark.parametrize(

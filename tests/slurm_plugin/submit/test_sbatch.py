@@ -248,6 +248,7 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
         ("true", ["--gres=gpu:4", "--nodes=4", "--segment=2"], []),
         ("true", ["--gpus=8"], []),
         ("false", ["--gres=gpu:4"], []),
+        ("false", ["--gres=gpu:4", "--segment=0"], []),
         ("1", ["--gres=gpu:4"], []),
     ],
 )

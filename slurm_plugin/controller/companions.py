@@ -166,10 +166,11 @@ class Companions:
         return Signal(job_id, request.signal)
 
     def join(self, step: CompanionStep, managed: ManagedJob, job: SlurmJob, now: float) -> ReleaseOnNodes:
-        """The order by which a companion joins: as many ranks for each GPU as its job has."""
+        """The order by which a companion joins, in its job's reservation: as many ranks for each GPU."""
         tasks = max(1, sum(gpus for _, gpus in step.gpus) * managed.tasks // managed.job.gpus)
         limit_min = None
         if job.time_limit_s is not None and job.start_s is not None:
             limit_min = ceil(max(0.0, job.start_s + job.time_limit_s - now) / 60) + _LATER_MIN
         nodes = tuple(node for node, _ in step.gpus)
-        return ReleaseOnNodes(step.joins, nodes, None, tasks, True, job.cpus_per_task, limit_min)
+        own = own_reservation(job) or None
+        return ReleaseOnNodes(step.joins, nodes, own, tasks, True, job.cpus_per_task, limit_min)

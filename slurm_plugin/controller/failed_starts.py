@@ -5,6 +5,7 @@ from dataclasses import replace
 from slurm_plugin.client.slurm import SlurmJob
 from slurm_plugin.controller.limit_use import licenses_asked
 from slurm_plugin.controller.managed_job import ManagedJob, Refusals
+from slurm_plugin.controller.unavailable_gpus import own_reservation
 
 LATE = "it did not start in time"
 """Why, where Slurm gives no reason."""
@@ -42,7 +43,8 @@ def refused(managed: ManagedJob, job: SlurmJob, reason: str) -> Refusals:
 def asked_for(managed: ManagedJob, job: SlurmJob) -> str:
     """What Slurm judges of a job, as a text; another one if its user or an administrator changes it."""
     asked = replace(managed.job, preemptible=True, machines=None)  # whose nodes come and go by themselves
-    more = (job.partition, job.account, job.qos, job.licenses, job.memory_per_node_mb, job.memory_per_cpu_mb)
+    where = job.partition, own_reservation(job)
+    more = (*where, job.account, job.qos, job.licenses, job.memory_per_node_mb, job.memory_per_cpu_mb)
     return repr((asked, more))
 
 

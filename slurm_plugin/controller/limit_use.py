@@ -80,7 +80,8 @@ class LimitUse:
         taken = self._taken[limit.name, _whose(limit, job)]
         if limit.counted is Counted.SPENT:
             if limit.spent >= limit.most:
-                return "all of it is spent"
+                is_asked = limit.of == "time" or _held(limit, job, gpus)
+                return "all of it is spent" if is_asked else ""
             if not self._safe or limit.of == "time":  # then Slurm, too, goes by what is spent alone
                 return ""
             taken += limit.spent
@@ -151,10 +152,15 @@ def _amount(limit: ResourceLimit, job: SlurmJob, gpus: int, left_s: float) -> fl
         return 1
     if limit.of == "time":
         return job.time_limit_s or 0.0
-    held = gpus if limit.of == "gres/gpu" else job.tres.get(limit.of, 0.0)
+    held = _held(limit, job, gpus)
     if limit.counted is Counted.EACH_NODE:
-        return held / max(1, job.min_nodes)
+        return held // max(1, job.min_nodes)  # as Slurm divides
     return held * left_s / 60 if limit.counted in _IN_MINUTES else held
+
+
+def _held(limit: ResourceLimit, job: SlurmJob, gpus: int) -> float:
+    """How much a job holds at once of what a limit is on, which is a resource."""
+    return gpus if limit.of == "gres/gpu" else job.tres.get(limit.of, 0.0)
 
 
 def _text(limit: ResourceLimit) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from dally.errors import InputError
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold
+from slurm_plugin.client.slurm import Hold, Reservation
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.controller.test_crashes import (
@@ -50,7 +50,7 @@ def submit_rigid(site: Site, gpus: int, run_time_s: float) -> str:
     return site.submit("", gpus_per_task=1, tasks=gpus, run_time_s=run_time_s, time_limit_s=5e4)
 
 
-def submit_elastic(site: Site, run_time_s: float = 1000.0) -> str:
+def submit_elastic(site: Site, run_time_s: float = 1000.0, reservation: str = "") -> str:
     """A job of 1 to 4 GPUs, asked for as one."""
     spec = SubmitSpec(
         comment=encode(Request("", "USR1", 20, 1, 4)),
@@ -58,14 +58,21 @@ def submit_elastic(site: Site, run_time_s: float = 1000.0) -> str:
         checkpoint_exit_s=1.0,
         run_time_s=run_time_s,
         time_limit_s=LIMIT_S,
+        reservation=reservation,
     )
     return site.slurm.submit(spec)
 
 
-def submit_companion(site: Site, of: str, user: str = "alice") -> str:
+def submit_companion(site: Site, of: str, user: str = "alice", reservation: str = "") -> str:
     """It leaves within a second of its signal."""
-    comment = encode(Request(signal="USR2", companion_of=of))
-    spec = SubmitSpec(comment=comment, gpus_per_task=1, checkpoint_exit_s=1.0, time_limit_s=60.0, user=user)
+    spec = SubmitSpec(
+        comment=encode(Request(signal="USR2", companion_of=of)),
+        gpus_per_task=1,
+        checkpoint_exit_s=1.0,
+        time_limit_s=60.0,
+        user=user,
+        reservation=reservation,
+    )
     return site.slurm.submit(spec)
 
 
@@ -89,6 +96,19 @@ def test_a_job_grows_and_shrinks_without_being_stopped(site: Site) -> None:
     assert site.managed(job).restarts == 0
     assert site.events("stop", "preempt", "fail", "order_refused") == []
     assert len(site.events("resize")) == len(site.events("companion_joins", "companion_leaves"))
+
+
+@pytest.mark.parametrize("named", ["course", ""])
+def test_a_companion_joins_in_the_reservation_of_its_job(site: Site, named: str) -> None:
+    everywhere = tuple(machine.name for machine in FOUR.machines)
+    site.slurm.reserve(Reservation("course", everywhere, 0.0, 2000.0), "alice")
+    job = submit_elastic(site, reservation="course")
+    mate = submit_companion(site, job, reservation=named)
+    site.run_to(10)
+    site.submit("", gpus_per_task=1, tasks=4, reservation="course")  # while it waits, the nodes are given out
+    open_all(site)
+    assert sizes(site, job, mate) == [2, 2]
+    assert {each.reservation for each in site.slurm.jobs()} == {"course"}
 
 
 def test_its_resizes_say_why(site: Site) -> None:

@@ -1,6 +1,7 @@
 """Jobs that Slurm will not start, over the fake Slurm: they stop nobody, and find what they can have."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Reservation
+from slurm_plugin.controller.failed_starts import asked_for
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.unavailable_gpus import is_claim
@@ -293,3 +295,15 @@ def test_a_refused_job_is_left_out_longer_each_time_also_if_its_comment_changes(
         site.run_to(10.0 * step)
         site.slurm.update(bad, comment=f"dally:grace_s=60 step {step}")
     assert [each["again_in_s"] for each in refusals(site, bad)] == [0.0, 0.0, 0.0, 60.0, 120.0, 240.0]
+
+
+def test_a_job_that_names_another_reservation_is_another_to_slurm_and_one_in_ours_is_not(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, FOUR)
+    number = short(site)
+    site.run_to(1)
+    managed, (job,) = site.managed(number), site.slurm.jobs()
+    asked = {name: asked_for(managed, replace(job, reservation=name)) for name in ("", "a", "b", "dally_1_9")}
+    assert len(set(asked.values())) == 3
+    assert asked["dally_1_9"] == asked[""]

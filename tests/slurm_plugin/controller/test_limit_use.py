@@ -71,6 +71,8 @@ def asks(gpus: int, minutes: float, start_s: float | None = None, nodes: int = 1
             asks(4, 3),
             "GrpTRESMins of QOS low is 8 GPU minutes: all of it is spent",
         ),
+        (of_low("GrpTRESMins", 8, "gres/gpu:a100", counted=Counted.SPENT, spent=8), asks(4, 3), ""),
+        (of_low("MaxTRESPerNode", 2, counted=Counted.EACH_NODE, one_job=True), asks(5, 1, nodes=2), ""),
         (
             of_low("GrpWall", 90, "time", counted=Counted.SPENT, spent=90),
             asks(4, 3),

@@ -220,6 +220,33 @@ def test_a_job_in_segments_is_dallys_unless_nothing_but_slurm_can_place_it(
     assert ("AdminComment" in facts, facts.get("SegmentSize")) == (held, segment)
 
 
+@pytest.fixture
+def courses(site: Site) -> Iterator[None]:
+    """Two reservations of the user's, side by side."""
+    names, run = ("monday", "tuesday"), site.local_slurm.run
+    what = ("StartTime=now+1hour", "Duration=60", "Nodes=ALL", "Flags=OVERLAP", f"Users={site.user}")
+    for name in names:
+        run("scontrol", "create", f"ReservationName={name}", *what)
+    yield
+    run("scancel", f"--user={site.user}")
+    for name in names:
+        run("scontrol", "delete", f"ReservationName={name}")
+
+
+def test_a_job_of_a_reservation_is_held_with_its_segments_and_its_user_may_name_another(
+    site: Site, courses: None
+) -> None:
+    segment = () if site.local_slurm.version() < SEGMENTS_SINCE else ("--segment=2",)
+    job = site.submit("--nodes=2", "--gpus-per-node=1", "--reservation=monday", *segment)
+    facts = site.facts(job)
+    assert (facts["Reason"], facts["Reservation"]) == ("JobHeldUser", "monday")
+    assert facts.get("SegmentSize") == ("2" if segment else None)
+    assert site.scontrol("update", f"JobId={job}", "ReservationName=tuesday")
+    assert not site.scontrol("update", f"JobId={job}", "ReservationName=dally_1_1")
+    facts = site.facts(job)
+    assert (facts["Reason"], facts["Reservation"]) == ("JobHeldUser", "tuesday")
+
+
 def test_where_a_job_may_run_goes_into_the_mark(site: Site) -> None:
     request = site.request(site.submit("--gpus=2", "--nodelist=n[1-2]", "--switches=1@0:30"))
     assert request is not None

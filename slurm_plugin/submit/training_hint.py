@@ -34,7 +34,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     said = plan_parts(request.plan)
     parts = {**found.plan, **said}
     model = request.model or (found.model if is_transformer(found.model) else "")
-    batch = request.batch or found.batch
+    batch = request.batch or max(0, found.batch)
     insists = bool(said or request.batch)
     try:
         if found.problem and not said:
@@ -47,6 +47,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
         if gpus and (gpus != plan.gpus or batch % plan.batch_step):
             step = f"a multiple of {plan.batch_step} sequences"
             raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
+        planned = replace(request, plan=_text(parts), batch=batch, model=model)
     except InputError as error:
         if insists:
             raise
@@ -60,7 +61,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     if not is_transformer(model):
         named = f"model {model} is not" if model else "no --model names"
         notes.append(f"note: {named} a transformer that Dally knows, so its plan counts for nothing")
-    return replace(request, plan=_text(parts), batch=batch, model=model), tuple(notes)
+    return planned, tuple(notes)
 
 
 def asked_gpus(settings: Mapping[str, str | None]) -> int | None:

@@ -17,7 +17,18 @@ from dally.profiles.files import ProfileSet
 from dally.profiles.gang_iteration import GangIterations, PlanKey, Split, Spread, gpus_of, plan_pool
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import CALCULATED, UNKNOWN, Belief, LearntCosts, PoolName, Prior, prior_of
+from dally.profiles.learnt_costs import (
+    CALCULATED,
+    LONGEST_STEP_S,
+    SHORTEST_STEP_S,
+    UNKNOWN,
+    Belief,
+    LearntCosts,
+    PoolName,
+    Prior,
+    pool_of_itself,
+    prior_of,
+)
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.plan_iteration import plan_compute_s
 from dally.profiles.profile_error import ProfileError
@@ -71,6 +82,9 @@ class Predictions:
         return {name: value for name, value in asdict(self).items() if value or name not in later}
 
 
+CostGroup = tuple[str, int | None, TrainingPlan | None, str]
+"""Model, batch, plan, and the job itself if it names no model and has told step times."""
+
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 _MOST_FILTERS = 256
@@ -122,36 +136,47 @@ class CostModel(GangIterations):
         self.averaging = averaging
         self._idle = IdleCluster(topology)
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
-        self._plan_costs: dict[tuple[Gang, PlanKey], Cost] = {}
+        self._plan_costs: dict[tuple[*PlanKey, Gang], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._type_speeds: dict[tuple[str, Gang, int | None, TrainingPlan | None], Mapping[str, float]] = {}
+        self._type_speeds: dict[tuple[*CostGroup, Gang], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
         self._restarts_as = self
+
+    def group(self, job: Job) -> CostGroup:
+        """What a job has in common with others that cost the same on the same GPUs, if they report nothing."""
+        alone = not job.model and self.learnt is not None and self.learnt.has_told(job.job_id)
+        return job.model, job.batch, job.plan, job.job_id if alone else ""
 
     @property
     def revision(self) -> int:
         """Grows when costs are believed to be others than before; for those that remember them."""
         return 0 if self.learnt is None else self.learnt.revision
 
-    def _forget_costs(self, model: str) -> None:
-        """Forget what was worked out of a model: what it rests on is believed no more."""
-        remembered: tuple[dict[Any, Any], ...] = (
+    def _remembered(self) -> tuple[dict[Any, Any], ...]:
+        """What was worked out by model, which begins each key."""
+        return (
             self._predictions,
             self._by_plan,
             self._costs,
+            self._plan_costs,
             self._learning_costs,
             self._best_s,
             self._type_speeds,
             self._worker_speeds,
         )
-        for each in remembered:
+
+    def _forget_costs(self, model: str) -> None:
+        """Forget what was worked out of a model: what it rests on is believed no more."""
+        for each in self._remembered():
             for key in [key for key in each if key[0] == model]:
                 del each[key]
-        for key in [key for key in self._plan_costs if key[1][0] == model]:
-            del self._plan_costs[key]
+
+    def _forget_all_costs(self) -> None:
+        for each in self._remembered():
+            each.clear()
 
     def _count_filter(self, machines: frozenset[str]) -> None:
         """Forget what is remembered of gangs once they have accepted very many sets of machines.
@@ -216,7 +241,7 @@ class CostModel(GangIterations):
             job: The job; nothing is learnt of forked ones, and of gangs over several GPU types.
             allocation: Its GPUs.
             since_s: When it began to run there.
-            step_s: Seconds of a step, the median of many.
+            step_s: Seconds of a step, the median of many; nothing is learnt of what cannot be.
             shared: Whether others share its links.
             samples: Of a step, all GPUs together; 0: as it was submitted, else as its profile has them. A job
                 that goes by its plan has the batch that it was submitted with.
@@ -227,6 +252,8 @@ class CostModel(GangIterations):
         spread = self.spread(allocation)
         shape, _ = spread
         if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
+            return False
+        if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
             return False
         profile = self._profile(job.model, shape.gpu_types[0])
         if job.plan is not None and self.plan_gap(job) == "":
@@ -244,8 +271,11 @@ class CostModel(GangIterations):
             assert found is not None, "it has a profile"
             raw, name = found, (job.model, shape.gpu_types[0])
             certainty = prior_of(profile.provenance.mode, raw.extrapolated)
+        given_up = self.learnt.given_up
         changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
-        if changed:
+        if self.learnt.given_up != given_up:
+            self._forget_all_costs()
+        elif changed:
             self._forget_costs(job.model)
         return changed
 
@@ -362,7 +392,7 @@ class CostModel(GangIterations):
 
     def _plan_cost(self, job: Job, allocation: Allocation) -> Cost:
         plan = self.plan_key(job, allocation)
-        key = job.gang, plan
+        key = *plan, job.gang
         if key not in self._plan_costs:
             self._plan_costs[key] = self._relative(job, self._predict_plan(plan))
         return self._plan_costs[key]
@@ -419,7 +449,7 @@ class CostModel(GangIterations):
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        key = job.model, job.gang, job.batch, job.plan
+        key = *self.group(job), job.gang
         reported = self._reported_speeds(job) is not None
         if not reported and key in self._type_speeds:
             return self._type_speeds[key]
@@ -501,7 +531,7 @@ class CostModel(GangIterations):
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values())
             + len(self._plan_costs),
             stand_ins=self.profiles.stand_ins(used) if self.profiles is not None else (),
-            models_by_plan=tuple(sorted({model for _, (model, *_) in self._plan_costs})),
+            models_by_plan=tuple(sorted({model for model, *_ in self._plan_costs})),
             plan_gaps=tuple(sorted(f"{model}: {why}" for model, why in self._plan_gaps)),
         )
 
@@ -578,4 +608,4 @@ class CostModel(GangIterations):
 
 def _unknown_pool(job: Job, gpus: int) -> PoolName:
     """What a job without a profile has in common with: those of its model, or name, and size."""
-    return job.model or f"job {job.job_id}", f"{gpus} GPUs"
+    return job.model or pool_of_itself(job.job_id), f"{gpus} GPUs"

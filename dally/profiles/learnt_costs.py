@@ -51,6 +51,9 @@ OUTLIER = 3.0
 SLOWER = 0.1
 """Nobody is told of a job that is slower by less."""
 
+SHORTEST_STEP_S, LONGEST_STEP_S = 1e-5, 1e5
+"""No training has shorter or longer steps; a job that tells of such has erred, or means harm."""
+
 MOST_POOLS = 512
 MOST_JOBS = 5_000
 _ROUNDS = 2
@@ -86,6 +89,11 @@ def prior_of(mode: ProfileMode, extrapolated: bool) -> Prior:
 
 PoolName = tuple[str, str]
 """A model and the GPU type on which it runs; without a profile, the model or job, and its GPUs."""
+
+
+def pool_of_itself(job_id: str) -> str:
+    """What stands for the model in the pool of a job that names none: nobody else learns from it."""
+    return f"job {job_id}"
 
 
 @dataclass(slots=True)
@@ -261,6 +269,7 @@ class LearntCosts:
 
     Attributes:
         revision: Grows with each change of what is believed.
+        given_up: How many pools that were believed are so no more: what they corrected costs as predicted.
         checks: Of jobs that told: their step time now against what was expected.
         is_saved: Whether nothing has happened since somebody who keeps snapshots set this.
     """
@@ -271,7 +280,7 @@ class LearntCosts:
         self._jobs: dict[str, JobSums] = {}
         self._believed: dict[PoolName, tuple[float, tuple[float, ...]]] = {}
         self.checks: dict[str, StepCheck] = {}
-        self.revision = 0
+        self.revision = self.given_up = 0
         self.is_saved = True
 
     def corrected(self, prediction: Prediction, name: PoolName, level: int) -> Prediction:
@@ -318,7 +327,7 @@ class LearntCosts:
         Returns:
             Whether something else is believed now.
         """
-        self.is_saved = False
+        self.is_saved, given_up = False, self.given_up
         pool = self._pools.pop(name, None) or Pool(self._levels, prior)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
@@ -334,7 +343,9 @@ class LearntCosts:
             job.since_s = since_s
             self._jobs[job_id] = job
             self._forget()
-            return self._believe(name)
+            changed = self._believe(name) or self.given_up != given_up
+            self.revision += changed
+            return changed
         before = self.checks.get(job_id)
         if before is not None:
             self.checks[job_id] = replace(before, step_s=step_s, shared=shared)
@@ -393,25 +404,33 @@ class LearntCosts:
         if all(abs(log(now / before)) < WORTH_TELLING for now, before in pairs):
             return False
         self._believed[name] = found
-        self.revision += 1
         return True
 
     def left(self, job_id: str) -> None:
-        """A job is gone; what it told stays."""
-        self._jobs.pop(job_id, None)
+        """A job is gone; what it told stays, unless it told that of itself alone."""
+        told = self._jobs.pop(job_id, None)
         self.checks.pop(job_id, None)
+        if told is not None and told.pool[0] == pool_of_itself(job_id):
+            self._give_up(told.pool)
         self.is_saved = False
 
     def _forget(self) -> None:
         """Keep to a bounded size: what was observed longest ago goes."""
         while len(self._pools) > MOST_POOLS:
             name = next(iter(self._pools))
-            del self._pools[name]
-            self._believed.pop(name, None)
+            self._give_up(name)
             for job_id in [job_id for job_id, job in self._jobs.items() if job.pool == name]:
                 self.left(job_id)
         while len(self._jobs) > MOST_JOBS:
             self.left(next(iter(self._jobs)))
+
+    def _give_up(self, name: PoolName) -> None:
+        self._pools.pop(name, None)
+        self.given_up += self._believed.pop(name, None) is not None
+
+    def has_told(self, job_id: str) -> bool:
+        """Whether a job has told of its steps, and has not left."""
+        return job_id in self._jobs
 
     def newly_slower(self, job_id: str) -> StepCheck | None:
         """What to tell of a job that is slower than its placement explains; None if not, or it was told."""

@@ -92,6 +92,24 @@ def test_step_times_are_learnt_from_and_shown(world: Telling) -> None:
     assert "slower than" not in said
 
 
+@pytest.mark.parametrize("samples", [{}, {"samples": 1000.0, "batch": 32.0}])
+def test_step_times_of_where_a_job_ran_before_teach_nothing(
+    world: Telling, samples: dict[str, float]
+) -> None:
+    """A job that moves leaves its file behind, perhaps with steps of which nobody has heard yet."""
+    world.site.run_to(100.0)
+    job = world.submit()
+    said = {"time": world.site.now_s - 1.0, "step_s": 77.0, **samples}
+    (world.folder / f"{job}.json").write_text(json.dumps(said))
+    world.site.run_to(world.site.now_s + 30.0)
+    learnt = world.site.controller.scheduler.state.costs.learnt
+    assert learnt is not None
+    assert learnt.beliefs() == []
+    world.tell(job, 1.2 * world.predicted_s(job))
+    (belief,) = learnt.beliefs()
+    assert 1 < belief.pace < 1.2
+
+
 def test_a_job_slower_than_its_placement_explains_says_so_once(world: Telling) -> None:
     job = run_one(world, 6.0)
     world.tell(job, 6.5 * world.predicted_s(job))

@@ -146,7 +146,7 @@ class CostModel(GangIterations):
         self._restarts_as = self
 
     def group(self, job: Job) -> CostGroup:
-        """What a job has in common with others that cost the same on the same GPUs, if they report nothing."""
+        """What jobs have in common that cost the same on the same GPUs, as long as they report nothing."""
         alone = not job.model and self.learnt is not None and self.learnt.has_told(job.job_id)
         return job.model, job.batch, job.plan, job.job_id if alone else ""
 

@@ -87,9 +87,9 @@ def workload_s(job: JobState, now: float) -> float:
 class WorkerDemands:
     """Makes jobs of a cluster an instance, from their profiles: GPUs of one type are workers of one kind.
 
-    What a profile or plan says is remembered by group of costs and gang. Work is counted in seconds of a GPU of the fastest
-    type that the job accepts. The most that a job gets is the size at which it is fastest by its profile:
-    beyond, links are slower than the one r_min of the formula can say. Communication is what the profile
+    What a profile or plan says is remembered by `CostModel.group` and gang. Work is counted in seconds of a
+    GPU of the fastest type that the job accepts. The most that a job gets is the size at which it is fastest
+    by its profile: beyond, links are slower than the one r_min of the formula can say. Communication is what the profile
     leaves exposed there, at its best placement, taken back to D_i / r_min by the formula of the ring. By that
     formula more workers help only a job that computes on one for longer than very many would reduce; any
     other gets no more than it asked for.

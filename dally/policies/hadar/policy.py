@@ -19,7 +19,7 @@ from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decid
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
 from dally.policies.hadar.market import Demands, Market, PriceRange, Servers, price_range
-from dally.profiles.costs import CostGroup
+from dally.profiles.corrected_iterations import CostGroup
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 

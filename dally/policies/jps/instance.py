@@ -13,7 +13,8 @@ import numpy as np
 from dally.jobs.job import Job
 from dally.policies.base import Cache
 from dally.policies.common.arrays import Floats, Ints
-from dally.profiles.costs import CostGroup, CostModel
+from dally.profiles.corrected_iterations import CostGroup
+from dally.profiles.costs import CostModel
 from dally.state import JobState
 
 
@@ -89,10 +90,10 @@ class WorkerDemands:
 
     What a profile or plan says is remembered by `CostModel.group` and gang. Work is counted in seconds of a
     GPU of the fastest type that the job accepts. The most that a job gets is the size at which it is fastest
-    by its profile: beyond, links are slower than the one r_min of the formula can say. Communication is what the profile
-    leaves exposed there, at its best placement, taken back to D_i / r_min by the formula of the ring. By that
-    formula more workers help only a job that computes on one for longer than very many would reduce; any
-    other gets no more than it asked for.
+    by its profile: beyond, links are slower than the one r_min of the formula can say. Communication is what
+    the profile leaves exposed there, at its best placement, taken back to D_i / r_min by the formula of the
+    ring. By that formula more workers help only a job that computes on one for longer than very many would
+    reduce; any other gets no more than it asked for.
     """
 
     def __init__(self, costs: CostModel) -> None:

@@ -15,7 +15,8 @@ from dally.profiles import learnt_costs
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, LearntCosts, inverse
+from dally.profiles.learnt_costs import LearntCosts
+from dally.profiles.step_factors import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, inverse
 from dally.testing.worlds import racks
 from tests.dally.profiles.test_plan_iteration import cluster, on
 

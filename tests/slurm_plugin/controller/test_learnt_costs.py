@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dally.cluster.topology import Topology
 from dally.profiles.files import load_profiles
 from dally.scheduling.recording.replay import replay
 from dally.testing.worlds import racks
@@ -30,10 +31,10 @@ MODEL = "resnet50"
 class Telling:
     """A site whose jobs tell their step times, so many times those that its profiles say."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, topology: Topology | None = None, **settings: Any) -> None:
         self.folder, self.record = folder, folder / "facts.jsonl"
         settings = {"record": str(self.record), "knowledge": "limits", **settings}
-        self.site = Site(folder, racks([[8, 8]]), "fifo", AUTHOR, **settings)
+        self.site = Site(folder, topology or racks([[8, 8]]), "fifo", AUTHOR, **settings)
 
     def submit(self, gpus: int = 4, model: str = MODEL) -> str:
         asked = Request(model, progress=f"{self.folder}/%j.json")
@@ -185,5 +186,20 @@ def test_models_lists_what_was_learnt(world: Telling, monkeypatch: pytest.Monkey
     assert shown.exit_code == 0, shown.output
     assert "1 run of 1 job" in shown.output
     assert MODEL in shown.output
+    by_plan = {**said["learnt_costs"][0], "model": "llama3-8b tp=4,dp=2,micro=1,sequence=4096"}
+    said["learnt_costs"].append(by_plan)
+    named = CliRunner().invoke(models_command.command, ["--learnt", "llama3-8b"])
+    assert by_plan["model"] in named.output
+    assert MODEL not in named.output
     none = CliRunner().invoke(models_command.command, ["--learnt", "vgg11"])
     assert "no job has told its step times yet" in none.output
+
+
+def test_what_is_learnt_without_a_profile_is_told_once_whatever_gpu_types_there_are(tmp_path: Path) -> None:
+    world = Telling(tmp_path, racks([[8], [8]], ("a", "b")))
+    job, _, waits = (world.submit(8, model) for model in ("unheard", "other", "unheard"))
+    world.site.run_to(world.site.now_s + 5.0)
+    world.tell(job, 1.0)
+    learnt = world.shown(waits)["learnt"]
+    assert isinstance(learnt, dict)
+    assert [belief["model"] for belief in learnt["beliefs"]] == ["unheard"]

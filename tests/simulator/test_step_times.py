@@ -127,9 +127,12 @@ def test_jobs_that_go_by_a_plan_learn_and_are_decided_again(policy: str, hides: 
     names = {"llama3-8b"} if hides else {f"llama3-8b {plan}" for plan in PLANS}
     assert {belief.model for belief in beliefs} == names
     assert {belief.predicted for belief in beliefs} == {not hides}
-    for belief in beliefs if error is not None else ():
-        wrong = error.pace("llama3-8b", belief.gpu_type)
-        assert abs(1 - belief.pace * wrong) < abs(1 - wrong)
+    if error is not None:
+        wrong = {belief.gpu_type: error.pace("llama3-8b", belief.gpu_type) for belief in beliefs}
+        assert all(
+            abs(1 - belief.pace * wrong[belief.gpu_type]) < abs(1 - wrong[belief.gpu_type])
+            for belief in beliefs
+        )
     found = replay(path)
     assert (found.differing, found.differences) == (0, [])
     assert found.decisions > 0

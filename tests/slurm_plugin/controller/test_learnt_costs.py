@@ -196,7 +196,7 @@ def test_models_lists_what_was_learnt(world: Telling, monkeypatch: pytest.Monkey
 
 
 def test_what_is_learnt_without_a_profile_is_told_once_whatever_gpu_types_there_are(tmp_path: Path) -> None:
-    world = Telling(tmp_path, racks([[8], [8]], ("a", "b")))
+    world = Telling(tmp_path, racks([[8, 8]], ("a", "b")))
     job, _, waits = (world.submit(8, model) for model in ("unheard", "other", "unheard"))
     world.site.run_to(world.site.now_s + 5.0)
     world.tell(job, 1.0)

@@ -35,7 +35,6 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     parts = {**found.plan, **said}
     model = request.model or (found.model if is_transformer(found.model) else "")
     batch = request.batch or max(0, found.batch)
-    insists = bool(said or request.batch)
     try:
         if found.problem and not said:
             raise InputError(found.problem)
@@ -49,11 +48,13 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
             raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
         planned = replace(request, plan=_text(parts), batch=batch, model=model)
     except InputError as error:
-        if insists:
+        if said:
             raise
+        unread = f"no plan is read from the command line: {error}; say it with --parallel"
+        if request.batch:
+            raise InputError(unread) from None
         told = is_transformer(model) and (found.plan or found.problem)
-        unread = f"note: no plan is read from the command line: {error}; say it with --parallel"
-        return request, (unread,) if told else ()
+        return request, (f"note: {unread}",) if told else ()
     notes = []
     if found.plan:
         told = f"plan {_text(parts)} and batch {batch}"

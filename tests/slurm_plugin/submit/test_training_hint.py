@@ -70,7 +70,10 @@ def test_the_model_may_be_spelled_out_by_the_script() -> None:
     [
         ("--parallel=tp=8 --global-batch=8 job.sh", "plan: 'tp=8' lacks the tokens of a sequence"),
         ("--parallel=tp=8,sequence=9 job.sh", "a plan needs --global-batch=N, the sequences of a step"),
-        ("--global-batch=8 job.sh", "it names none"),
+        (
+            "--global-batch=8 job.sh",
+            "no plan is read from the command line: it names none; say it with --parallel",
+        ),
         ("--parallel=xp=8 job.sh", "plan: 'xp=8' is not a part of a plan; valid: tp, pp"),
         ("--parallel=zero=9,sequence=9 --global-batch=8 job.sh", "plan: zero is 9, must be 0 to 3"),
         (

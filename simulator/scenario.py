@@ -15,9 +15,10 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.policies.registry import PolicySpec, blaming
 from dally.profiles.contention import SharedLinks
-from dally.profiles.costs import CostModel, Predictions
+from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.profiles.gang_iteration import Split
+from dally.profiles.predictions import Predictions
 from dally.runs.records import (
     CLUSTER,
     EVENTS,

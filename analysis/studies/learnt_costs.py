@@ -25,7 +25,7 @@ from simulator.inputs import Inputs, load_scenario
 from simulator.sweep.groups import ratio_of_means
 from simulator.sweep.plan import SweepTask, read_plan
 
-FILE = Path("docs/studies/learnt-costs.toml")
+FILE = Path(__file__).with_suffix(".toml")
 PAGE = Path("docs/results/learnt-costs.md")
 
 HIDDEN = ", no profiles"

@@ -24,7 +24,7 @@ from dally.jobs.parallelism import Parallelism
 from dally.jobs.training_plan import TrainingPlan
 from dally.markdown import table
 from dally.profiles.costs import CostModel
-from dally.profiles.files import load_profiles
+from dally.profiles.files import ProfileSet, load_profiles
 from dally.runs.records import JobRecord
 from dally.runs.summary import quantile
 from dally.traces import load_trace
@@ -40,7 +40,7 @@ ASSUMED = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class LlmVariant:
     """A row of the tables.
 
     Attributes:
@@ -59,15 +59,15 @@ class Variant:
         return f"{self.policy}, knows {self.knows}{', names over racks' if self.dealt else ''}"
 
 
-BASE = Variant("slurm", "nothing")
-BLIND = Variant("srsf-delay", "1.25")
-AWARE = Variant("srsf-delay", "plans")
+BASE = LlmVariant("slurm", "nothing")
+BLIND = LlmVariant("srsf-delay", "1.25")
+AWARE = LlmVariant("srsf-delay", "plans")
 VARIANTS = (
     BASE,
     AWARE,
     BLIND,
-    Variant("srsf-delay", "nothing"),
-    Variant("srsf-delay", "plans", dealt=True),
+    LlmVariant("srsf-delay", "nothing"),
+    LlmVariant("srsf-delay", "plans", dealt=True),
 )
 
 
@@ -87,12 +87,13 @@ CLASSES: Mapping[str, Callable[[Job], bool]] = {
 """Which jobs with a plan are in a class: by the axes of the plan, then by GPUs."""
 
 
-class PlanBlind(CostModel):
-    """The costs as they are believed where no plan is known."""
-
-    def plan_gap(self, job: Job) -> str | None:
-        """No job has one."""
-        return None
+def without_plans(
+    topology: Topology, profiles: ProfileSet | None = None, assumed_slowdown: float = 1.0
+) -> CostModel:
+    """The costs as they are believed where profiles are known, and no plan."""
+    costs = CostModel(topology, profiles, assumed_slowdown=assumed_slowdown)
+    costs.hides_plans = True
+    return costs
 
 
 class HeldUntil(CountedEvents):
@@ -201,7 +202,7 @@ def with_ranks_by_name(jobs: Sequence[Job], named: Topology, dealt: Topology) ->
     ]
 
 
-def simulate_variant(variant: Variant, site: LlmSite) -> LlmRun:
+def simulate_variant(variant: LlmVariant, site: LlmSite) -> LlmRun:
     """Run a policy on a site, with the beliefs of the variant and the costs that plans have."""
     topology = load_cluster(site.cluster)
     if variant.dealt:
@@ -213,9 +214,7 @@ def simulate_variant(variant: Variant, site: LlmSite) -> LlmRun:
         jobs = with_ranks_by_name(jobs, load_cluster(site.cluster), topology)
     believed = None
     if variant.knows != "plans":
-        believed = PlanBlind(
-            topology, profiles, assumed_slowdown=1.0 if variant.knows == "nothing" else ASSUMED
-        )
+        believed = without_plans(topology, profiles, 1.0 if variant.knows == "nothing" else ASSUMED)
     log = HeldUntil(jobs[-1].submit_s)
     known = Known(Knowledge.LIMITS, seed=site.seed)
     run = simulate(
@@ -244,13 +243,13 @@ def stretch(records: Sequence[tuple[Job, JobRecord]]) -> float:
     return held / ideal if ideal else 1.0
 
 
-Found = Mapping[Variant, Sequence[LlmRun]]
+Found = Mapping[LlmVariant, Sequence[LlmRun]]
 """The runs of one setting by variant, seed by seed."""
 
 
 def run_variants(sites: Sequence[LlmSite]) -> Found:
     """Run all variants on all sites, as many at a time as this process may use cores."""
-    found: dict[Variant, list[LlmRun]] = {variant: [] for variant in VARIANTS}
+    found: dict[LlmVariant, list[LlmRun]] = {variant: [] for variant in VARIANTS}
     tasks = list(product(VARIANTS, sites))
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for (variant, site), done in zip(
@@ -303,7 +302,7 @@ def classes_table(found: Found) -> str:
     return table(["policy", "knows", *CLASSES], rows)
 
 
-def _name(variant: Variant) -> tuple[str, str]:
+def _name(variant: LlmVariant) -> tuple[str, str]:
     return f"`{variant.policy}`", variant.knows + (", names over racks" if variant.dealt else "")
 
 

@@ -23,9 +23,9 @@ from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
 from dally.markdown import table
-from profiler.recorded.link_traffic import RankPlacement, link_seconds
+from profiler.recorded.link_traffic import RankHosts, link_seconds
 from profiler.recorded.plan_recognition import recognise
-from profiler.recorded.record import RankRecord, RunRecords, read_run
+from profiler.recorded.record import RankRecord, RecordedRun, read_run
 from workloads import recorder
 
 SCRIPTS = Path(__file__).with_name("recorded_trainings")
@@ -33,7 +33,7 @@ _LONGEST_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class RecordedTraining:
     """A script and its arguments."""
 
     name: str
@@ -64,31 +64,31 @@ class Place:
         return NetworkSpec(tuple(Rack(len(rack), self.rate_bps, self.uplink_bps) for rack in self.machines))
 
     @property
-    def placement(self) -> RankPlacement:
+    def placement(self) -> RankHosts:
         """Which rank lies where; ranks fill one host after the other."""
         spec = self.network
         counts = [count for rack in self.machines for count in rack]
         hosts = [host for host, count in zip(spec.hosts, counts, strict=True) for _ in range(count)]
         racks = {host: spec.rack(host) for host in spec.hosts}
         rates = dict.fromkeys(spec.hosts, self.rate_bps) | dict.fromkeys(spec.hosts_of, self.uplink_bps)
-        return RankPlacement(hosts, racks, rates)
+        return RankHosts(hosts, racks, rates)
 
 
 BYTES = (
-    Training("DDP", "plain.py", ("ddp", "30", "256", "0"), 2),
-    Training("FSDP2", "plain.py", ("fsdp", "30", "256", "0"), 2),
-    Training("TP and FSDP2", "plain.py", ("tp", "30", "256", "0"), 4),
-    Training("pipeline", "plain.py", ("pp", "30", "256", "0"), 2),
-    Training("HF Trainer, DDP", "hf_trainer.py", ("30",), 2),
-    Training("Lightning, DDP", "lightning_trainer.py", ("30",), 2),
-    Training("experts and DDP", "experts.py", ("30",), 4),
+    RecordedTraining("DDP", "plain.py", ("ddp", "30", "256", "0"), 2),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "30", "256", "0"), 2),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "30", "256", "0"), 4),
+    RecordedTraining("pipeline", "plain.py", ("pp", "30", "256", "0"), 2),
+    RecordedTraining("HF Trainer, DDP", "hf_trainer.py", ("30",), 2),
+    RecordedTraining("Lightning, DDP", "lightning_trainer.py", ("30",), 2),
+    RecordedTraining("experts and DDP", "experts.py", ("30",), 4),
 )
 """Of each, all that a rank sends is held against the counters of its host's link."""
 
 TIMED = (
-    Training("DDP", "plain.py", ("ddp", "12", "160", "0.1"), 4),
-    Training("FSDP2", "plain.py", ("fsdp", "12", "160", "0.1"), 4),
-    Training("TP and FSDP2", "plain.py", ("tp", "12", "160", "0.1"), 4),
+    RecordedTraining("DDP", "plain.py", ("ddp", "12", "160", "0.1"), 4),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "160", "0.1"), 4),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "160", "0.1"), 4),
 )
 
 LEARNT = (
@@ -105,7 +105,7 @@ PREDICTED = (
 )
 
 
-def run_recorded(training: Training, place: Place, folder: Path) -> tuple[RunRecords, int]:
+def run_recorded(training: RecordedTraining, place: Place, folder: Path) -> tuple[RecordedRun, int]:
     """Train at a place.
 
     Returns:
@@ -197,7 +197,7 @@ def bytes_table(folder: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedPlace:
     """A training at a place: seconds of its links in a step, and steps in seconds."""
 
     place: Place
@@ -211,12 +211,12 @@ class Timed:
 
 
 def measure(
-    training: Training, place: Place, reference: RunRecords | None, folder: Path
-) -> tuple[Timed, RunRecords]:
+    training: RecordedTraining, place: Place, reference: RecordedRun | None, folder: Path
+) -> tuple[TimedPlace, RecordedRun]:
     """Train at a place; what its links carry is told by the reference, or by this very run."""
     run, _ = run_recorded(training, place, folder)
     busy_s = link_seconds((reference or run).records, place.placement)
-    return Timed(place, busy_s, _steps(folder)), run
+    return TimedPlace(place, busy_s, _steps(folder)), run
 
 
 def _steps(folder: Path) -> tuple[float, ...]:
@@ -225,7 +225,7 @@ def _steps(folder: Path) -> tuple[float, ...]:
     return tuple(float(line.split()[2]) for line in lines if line.startswith("step time "))[3:]
 
 
-def predict_step(learnt: Sequence[Timed], busy_s: float) -> float:
+def predict_step(learnt: Sequence[TimedPlace], busy_s: float) -> float:
     """A step at a place whose links are busy for so long: a line through what was learnt, never below it."""
     fastest = min(each.step_s for each in learnt)
     apart = [each for each in learnt if each.busy_s]

@@ -8,7 +8,6 @@ from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.profiles.allreduce import ring_factor
 from dally.profiles.costs import Cost, CostModel
-from dally.profiles.gang_iteration import PlanKey, Spread
 from dally.profiles.iteration import Prediction
 
 HEADERS = 1514 / 1448
@@ -168,7 +167,7 @@ class SharedLinks:
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._idle: dict[tuple[str, int, Spread] | PlanKey, _Idle] = {}
+        self._idle: dict[tuple[object, ...], _Idle] = {}
         self._running: dict[str, _Running] = {}
         self._on: dict[int, dict[str, None]] = {}
         self._touched: set[int] = set()
@@ -231,7 +230,7 @@ class SharedLinks:
         demands_bps = _demands_bps(self._costs.topology, allocation, links, alone)
         if not demands_bps:
             return None
-        key: tuple[str, int, Spread] | PlanKey = job.model, job.gpus, self._costs.spread(allocation)
+        key: tuple[object, ...] = job.model, job.gpus, job.gpu_type, job.batch, self._costs.spread(allocation)
         if self._costs.plan_gap(job) == "":
             key = self._costs.plan_key(job, allocation)
         if key not in self._idle:

@@ -1,7 +1,7 @@
 """What a placement costs a job: its slowdown and exposed communication, from the profiles."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
 
@@ -11,15 +11,15 @@ from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.jobs.progress import ReportedProgress
 from dally.jobs.training_plan import TrainingPlan
-from dally.profiles.allreduce import ring_factor
 from dally.profiles.averaging import Averaging
+from dally.profiles.corrected_iterations import CorrectedIterations, CostGroup, unknown_pool
 from dally.profiles.files import ProfileSet
-from dally.profiles.gang_iteration import GangIterations, PlanKey, Split, Spread, gpus_of, plan_pool
+from dally.profiles.gang_iteration import PlanKey, Split, Spread, gpus_of, plan_pool
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import CALCULATED, UNKNOWN, Belief, LearntCosts, PoolName, Prior, prior_of
 from dally.profiles.local_batch import batch_factor, compute_pass
 from dally.profiles.plan_iteration import plan_compute_s
+from dally.profiles.predictions import Predictions
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.reported_speeds import ReportedSpeeds, reported_speeds
 from dally.profiles.schema import Learning, Restart
@@ -43,41 +43,13 @@ class Cost:
     extrapolated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """What predicted costs rest on.
-
-    Attributes:
-        modes: How the profiles came about: nccl, gloo, emulated or imported; empty without profiles.
-        models_without_profile: Models of gangs of which nothing was known.
-        shapes: Different placements of models that were predicted.
-        extrapolated_shapes: Of these, how many lie outside of what was measured.
-        stand_ins: Which GPU type's profiles stood in for which, and how they were scaled, in words.
-        models_by_plan: Models of gangs whose costs followed from their parallel plans.
-        plan_gaps: Why the plans of others did not count, in words.
-    """
-
-    modes: tuple[str, ...]
-    models_without_profile: tuple[str, ...]
-    shapes: int
-    extrapolated_shapes: int
-    stand_ins: tuple[str, ...] = ()
-    models_by_plan: tuple[str, ...] = ()
-    plan_gaps: tuple[str, ...] = ()
-
-    def data(self) -> dict[str, Any]:
-        """As plain data; what came later only where it says something."""
-        later = ("stand_ins", "models_by_plan", "plan_gaps")
-        return {name: value for name, value in asdict(self).items() if value or name not in later}
-
-
 _UNKNOWN = Cost(slowdown=1.0, exposed=0.0, extrapolated=True)
 _ALONE = Cost(slowdown=1.0, exposed=0.0, extrapolated=False)
 _MOST_FILTERS = 256
 """Sets of machines that gangs accept, of which costs are remembered."""
 
 
-class CostModel(GangIterations):
+class CostModel(CorrectedIterations):
     """Predicts what placements cost; remembers what it predicted.
 
     A job goes by its plan where that tells (`plan_gap`), else by its model's profile. One without either is
@@ -113,45 +85,39 @@ class CostModel(GangIterations):
         averaging: Averaging | None = None,
         learns: bool = False,
     ) -> None:
-        super().__init__(topology, profiles, split, error)
-        self.learnt = LearntCosts(len(topology.levels)) if learns else None
-        self.assumed_slowdown = assumed_slowdown
+        super().__init__(topology, profiles, split, error, assumed_slowdown, learns)
         self.batching = batching
         self.every_restart_s = restart_s
         self.reported: dict[str, ReportedSpeeds] = {}
         self.averaging = averaging
         self._idle = IdleCluster(topology)
         self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
-        self._plan_costs: dict[tuple[Gang, PlanKey], Cost] = {}
+        self._plan_costs: dict[tuple[*PlanKey, Gang], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
-        self._type_speeds: dict[tuple[str, Gang, int | None, TrainingPlan | None], Mapping[str, float]] = {}
+        self._type_speeds: dict[tuple[*CostGroup, Gang], Mapping[str, float]] = {}
         self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
         self._restarts_as = self
 
-    @property
-    def revision(self) -> int:
-        """Grows when costs are believed to be others than before; for those that remember them."""
-        return 0 if self.learnt is None else self.learnt.revision
-
-    def _forget_costs(self, model: str) -> None:
-        """Forget what was worked out of a model: what it rests on is believed no more."""
-        remembered: tuple[dict[Any, Any], ...] = (
+    def _remembered(self) -> tuple[dict[Any, Any], ...]:
+        """What was worked out by model, which begins each key."""
+        return (
             self._predictions,
             self._by_plan,
             self._costs,
+            self._plan_costs,
             self._learning_costs,
             self._best_s,
             self._type_speeds,
             self._worker_speeds,
         )
-        for each in remembered:
-            for key in [key for key in each if key[0] == model]:
+
+    def _forget_costs(self, model: str | None) -> None:
+        for each in self._remembered():
+            for key in [key for key in each if model in (None, key[0])]:
                 del each[key]
-        for key in [key for key in self._plan_costs if key[1][0] == model]:
-            del self._plan_costs[key]
 
     def _count_filter(self, machines: frozenset[str]) -> None:
         """Forget what is remembered of gangs once they have accepted very many sets of machines.
@@ -200,85 +166,6 @@ class CostModel(GangIterations):
             self.reported.pop(job.job_id, None)
         else:
             self.reported[job.job_id] = said
-
-    def learn(
-        self,
-        job: Job,
-        allocation: Allocation,
-        since_s: float,
-        step_s: float,
-        shared: bool = False,
-        samples: float = 0.0,
-    ) -> bool:
-        """Learn from how long the steps of a running job take, if that can be compared with anything.
-
-        Args:
-            job: The job; nothing is learnt of forked ones, and of gangs over several GPU types.
-            allocation: Its GPUs.
-            since_s: When it began to run there.
-            step_s: Seconds of a step, the median of many.
-            shared: Whether others share its links.
-            samples: Of a step, all GPUs together; 0: as it was submitted, else as its profile has them. A job
-                that goes by its plan has the batch that it was submitted with.
-
-        Returns:
-            Whether its costs, or those of others, are something else now.
-        """
-        spread = self.spread(allocation)
-        shape, _ = spread
-        if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
-            return False
-        profile = self._profile(job.model, shape.gpu_types[0])
-        if job.plan is not None and self.plan_gap(job) == "":
-            raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
-            name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED
-        elif profile is None:
-            slowdown = self._far(job, shape.gpus, shape.level, len(shape.machines))
-            raw = Prediction(slowdown, slowdown - 1, 0.0, None, "compute", extrapolated=True, note="")
-            name, certainty = _unknown_pool(job, shape.gpus), UNKNOWN
-        else:
-            batch, reference = self._local_batch(job, shape.gpus), self._profile_batch(job)
-            if samples and reference:
-                batch = samples / shape.gpus / reference
-            found = self._joint(job.model, spread, batch, reference, corrected=False)
-            assert found is not None, "it has a profile"
-            raw, name = found, (job.model, shape.gpu_types[0])
-            certainty = prior_of(profile.provenance.mode, raw.extrapolated)
-        changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
-        if changed:
-            self._forget_costs(job.model)
-        return changed
-
-    def basis(self, job: Job) -> tuple[str, Prior]:
-        """On what predictions for a job rest, in words, and how sure they are before any step time."""
-        if self.plan_gap(job) == "":
-            return "plan", CALCULATED
-        profile = self._profile(job.model, job.gpu_type or "")
-        if profile is None:
-            return "no profile", UNKNOWN
-        mode = profile.provenance.mode
-        return f"profile ({mode})", prior_of(mode, extrapolated=False)
-
-    def belief(self, job: Job, gpu_type: str) -> Belief | None:
-        """What step times have taught of jobs like this on a GPU type; None if nothing."""
-        if self.learnt is None:
-            return None
-        if job.plan is not None and self.plan_gap(job) == "":
-            return self.learnt.belief(plan_pool(job.model, job.plan, gpu_type))
-        known = self._profile(job.model, gpu_type) is not None
-        return self.learnt.belief((job.model, gpu_type) if known else _unknown_pool(job, job.gpus))
-
-    def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
-        """How many times longer a gang without a profile is assumed to take than close together.
-
-        Each level costs the same; rings over more machines wait longer, as 2(n-1)/n of n, where it is learnt
-        how long.
-        """
-        farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
-        if farther <= 0:
-            return 1.0
-        slowdown = self.assumed_slowdown**farther
-        return slowdown if self.learnt is None else 1 + (slowdown - 1) * ring_factor(machines)
 
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang.
@@ -362,7 +249,7 @@ class CostModel(GangIterations):
 
     def _plan_cost(self, job: Job, allocation: Allocation) -> Cost:
         plan = self.plan_key(job, allocation)
-        key = job.gang, plan
+        key = *plan, job.gang
         if key not in self._plan_costs:
             self._plan_costs[key] = self._relative(job, self._predict_plan(plan))
         return self._plan_costs[key]
@@ -419,7 +306,7 @@ class CostModel(GangIterations):
         Relative to its best placement, at the closest one of that type on the idle cluster, so the fastest
         type has 1; 1 for all without a profile. Empty if no type alone holds the gang.
         """
-        key = job.model, job.gang, job.batch, job.plan
+        key = *self.group(job), job.gang
         reported = self._reported_speeds(job) is not None
         if not reported and key in self._type_speeds:
             return self._type_speeds[key]
@@ -501,7 +388,7 @@ class CostModel(GangIterations):
             extrapolated_shapes=sum(cost.extrapolated for cost in self._costs.values())
             + len(self._plan_costs),
             stand_ins=self.profiles.stand_ins(used) if self.profiles is not None else (),
-            models_by_plan=tuple(sorted({model for _, (model, *_) in self._plan_costs})),
+            models_by_plan=tuple(sorted({model for model, *_ in self._plan_costs})),
             plan_gaps=tuple(sorted(f"{model}: {why}" for model, why in self._plan_gaps)),
         )
 
@@ -557,7 +444,7 @@ class CostModel(GangIterations):
         level, machines = place
         slowdown = self._far(job, gpus, level, machines)
         if self.learnt is not None:
-            slowdown = 1 + (slowdown - 1) * self.learnt.waiting(_unknown_pool(job, gpus), level)
+            slowdown = 1 + (slowdown - 1) * self.learnt.waiting(unknown_pool(job, gpus), level)
         if slowdown == 1.0:
             return _UNKNOWN if batch == 1.0 else replace(_UNKNOWN, slowdown=batch)
         return Cost(batch * slowdown, exposed=1 - 1 / slowdown, extrapolated=True)
@@ -574,8 +461,3 @@ class CostModel(GangIterations):
             exposed=prediction.exposed_s / prediction.iteration_s,
             extrapolated=prediction.extrapolated,
         )
-
-
-def _unknown_pool(job: Job, gpus: int) -> PoolName:
-    """What a job without a profile has in common with: those of its model, or name, and size."""
-    return job.model or f"job {job.job_id}", f"{gpus} GPUs"

@@ -11,12 +11,13 @@ from dally.jobs.job import Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.files import ProfileSet
 from dally.profiles.iteration import Prediction, predict
-from dally.profiles.learnt_costs import LearntCosts, PoolName
+from dally.profiles.learnt_costs import LearntCosts
 from dally.profiles.local_batch import batch_factor
 from dally.profiles.parallel.rank_placement import RankPlacement, RankPlacer
 from dally.profiles.plan_iteration import plan_gap, predict_by_plan, training_step
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.schema import Profile
+from dally.profiles.step_factors import PoolName
 
 _REMEMBERED = 64
 """Allocations whose spread is remembered: policies ask about few of them, again and again."""

@@ -1,26 +1,15 @@
 """Corrects predicted iterations by the step times of running jobs, and says how sure that is.
 
-A prediction has two parts that can be wrong: what GPUs compute, and how long the network keeps them waiting.
-So an iteration is taken to last `c · (compute + w · waiting)`, with a factor c of each model on each GPU type
-and a factor w of it at each level of the cluster. Nothing else can tell them apart: c cancels where two
-placements are compared, w is what distance costs. The logarithms of the factors are normal; the spread before
-the first step time goes by how the prediction came about. With h the share of the iteration that waits, the
-logarithm of a step time over its prediction is `log c + h · log w`, and what is left is normal, too: a linear
-observation. So the update is the conjugate one, precisions add up (Gelman and others, Bayesian Data Analysis,
-3rd edition, 2013, chapters 2.5 and 14.8), made at the mean as in an iterated Kalman filter (Bell and Cathey,
-IEEE TAC 38(2), 1993). Where h is 0, a step time says nothing of w; nobody has to tell it so.
-
-Runs of one job are no independent witnesses: they share what is peculiar to it, which is integrated out. So
-one job that ran near and far tells the difference well, and its own pace does not count much.
+The arithmetic, and what is assumed, is in `dally.profiles.step_factors`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from math import exp, log, sqrt
 from typing import Any
 
 from dally.profiles.iteration import Prediction
-from dally.profiles.schema import ProfileMode
+from dally.profiles.step_factors import FREE_SPREAD, FactorPool, JobSums, PoolName, Prior, pool_of_itself
 
 SCHEMA = 1
 
@@ -29,18 +18,6 @@ RUN_SPREAD = 0.05
 
 SHARED_SPREAD = 0.3
 """That comes to it where others shared the job's links: how much they took, nobody knows."""
-
-JOB_SPREAD = 0.15
-"""Of the jobs of one model with a profile: scripts, data and versions differ."""
-
-STRANGERS_SPREAD = 0.3
-"""Of jobs of one name and size without a profile."""
-
-FREE_SPREAD = 10.0
-"""Of what nobody has an idea of."""
-
-COMMON = 0.8
-"""Part of the variance of a waiting factor that all levels of a pool have in common."""
 
 WORTH_TELLING = 0.02
 """Factors are believed anew once one has changed by so much; what was worked out is then forgotten."""
@@ -51,141 +28,12 @@ OUTLIER = 3.0
 SLOWER = 0.1
 """Nobody is told of a job that is slower by less."""
 
+SHORTEST_STEP_S, LONGEST_STEP_S = 1e-5, 1e5
+"""No training has shorter or longer steps; a job that tells of such has erred, or means harm."""
+
 MOST_POOLS = 512
 MOST_JOBS = 5_000
 _ROUNDS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """Standard deviations of the logarithms of a pool's factors before anything was observed.
-
-    Attributes:
-        pace: Of c.
-        waiting: Of w at each level.
-        job: Of what is peculiar to each job.
-    """
-
-    pace: float
-    waiting: float
-    job: float = JOB_SPREAD
-
-
-MEASURED = Prior(0.15, 0.4)
-"""Measured on GPUs, and not far from what is predicted."""
-CALCULATED = Prior(0.3, 0.6)
-"""Imported, given or emulated, farther away than was measured, or calculated from a parallel plan."""
-UNKNOWN = Prior(FREE_SPREAD, 0.8, STRANGERS_SPREAD)
-"""Without a profile: nothing is predicted of the pace, and what distance costs is assumed."""
-
-
-def prior_of(mode: ProfileMode, extrapolated: bool) -> Prior:
-    """How sure a prediction is whose profile came about so, within what was measured or outside of it."""
-    return MEASURED if mode is ProfileMode.NCCL and not extrapolated else CALCULATED
-
-
-PoolName = tuple[str, str]
-"""A model and the GPU type on which it runs; without a profile, the model or job, and its GPUs."""
-
-
-@dataclass(slots=True)
-class JobSums:
-    """What a job's runs have told, summed with their weights; `weight`·v is the mean observation.
-
-    Attributes:
-        pool: Whose factors it tells of.
-        spread: Of what is peculiar to it.
-        runs: How many.
-        since_s: Start of the last run that has told.
-        weight, seen, rows, squares, products: Sums of 1, z, H, H Hᵀ and H z over the variance of each.
-    """
-
-    pool: PoolName
-    spread: float
-    runs: int = 0
-    since_s: float = -1.0
-    weight: float = 0.0
-    seen: float = 0.0
-    rows: list[float] = field(default_factory=list)
-    squares: list[list[float]] = field(default_factory=list)
-    products: list[float] = field(default_factory=list)
-
-    def add(self, row: Sequence[float], z: float, variance: float) -> None:
-        """One more run."""
-        if not self.rows:
-            self.rows = [0.0] * len(row)
-            self.squares = [[0.0] * len(row) for _ in row]
-            self.products = [0.0] * len(row)
-        self.weight += 1 / variance
-        self.seen += z / variance
-        for i, left in enumerate(row):
-            self.rows[i] += left / variance
-            self.products[i] += left * z / variance
-            for j, right in enumerate(row):
-                self.squares[i][j] += left * right / variance
-
-    @property
-    def shrink(self) -> float:
-        """What integrating the job's own part out takes away (Sherman and Morrison)."""
-        return self.spread**2 / (1 + self.spread**2 * self.weight)
-
-
-class Pool:
-    """The factors of one model on one GPU type: a precision matrix and its product with the mean.
-
-    The unknowns are log c, what all waiting factors have in common, and what each level has of its own.
-
-    Args:
-        levels: Of the cluster.
-        prior: Before anything was observed.
-    """
-
-    def __init__(self, levels: int, prior: Prior) -> None:
-        self.prior, self.levels = prior, levels
-        variances = [prior.pace**2, COMMON * prior.waiting**2]
-        variances += [(1 - COMMON) * prior.waiting**2] * levels
-        size = len(variances)
-        self.precision = [[0.0] * size for _ in variances]
-        for place, variance in enumerate(variances):
-            self.precision[place][place] = 1 / variance
-        self.shift = [0.0] * size
-        self.jobs = self.runs = 0
-        self.solve()
-
-    def solve(self) -> None:
-        """Work out mean and covariance from precision and shift."""
-        self.covariance = inverse(self.precision)
-        self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
-
-    def row(self, share: float, level: int) -> list[float]:
-        """H: how a step time hangs on the unknowns whose iteration waits for such a share at a level."""
-        own = [share if place == level else 0.0 for place in range(self.levels)]
-        return [1.0, share, *own]
-
-    def add(self, job: JobSums, sign: int = 1) -> None:
-        """Add what a job has told, or take it away again; mean and covariance stay until `solve`."""
-        for i, left in enumerate(job.rows):
-            self.shift[i] += sign * (job.products[i] - job.shrink * left * job.seen)
-            for j, right in enumerate(job.rows):
-                self.precision[i][j] += sign * (job.squares[i][j] - job.shrink * left * right)
-        self.runs += sign * job.runs
-        self.jobs += sign * bool(job.runs)
-
-    def factors(self) -> tuple[float, tuple[float, ...]]:
-        """c, and w at each level: the medians of what they may be."""
-        pace, common, *own = self.mean
-        return exp(pace), tuple(exp(common + each) for each in own)
-
-    def variance(self, row: Sequence[float]) -> float:
-        """Of `H · unknowns`."""
-        return sum(
-            left * right * self.covariance[i][j] for i, left in enumerate(row) for j, right in enumerate(row)
-        )
-
-    def waiting_sigma(self, level: int) -> float:
-        """Standard deviation of log w at a level."""
-        row = self.row(1.0, level)
-        return sqrt(self.variance([0.0, *row[1:]]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,17 +109,18 @@ class LearntCosts:
 
     Attributes:
         revision: Grows with each change of what is believed.
+        given_up: How many pools that were believed are so no more: what they corrected costs as predicted.
         checks: Of jobs that told: their step time now against what was expected.
         is_saved: Whether nothing has happened since somebody who keeps snapshots set this.
     """
 
     def __init__(self, levels: int) -> None:
         self._levels = levels
-        self._pools: dict[PoolName, Pool] = {}
+        self._pools: dict[PoolName, FactorPool] = {}
         self._jobs: dict[str, JobSums] = {}
         self._believed: dict[PoolName, tuple[float, tuple[float, ...]]] = {}
         self.checks: dict[str, StepCheck] = {}
-        self.revision = 0
+        self.revision = self.given_up = 0
         self.is_saved = True
 
     def corrected(self, prediction: Prediction, name: PoolName, level: int) -> Prediction:
@@ -318,8 +167,8 @@ class LearntCosts:
         Returns:
             Whether something else is believed now.
         """
-        self.is_saved = False
-        pool = self._pools.pop(name, None) or Pool(self._levels, prior)
+        self.is_saved, given_up = False, self.given_up
+        pool = self._pools.pop(name, None) or FactorPool(self._levels, prior)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
         if job is not None and job.pool != name:
@@ -334,7 +183,9 @@ class LearntCosts:
             job.since_s = since_s
             self._jobs[job_id] = job
             self._forget()
-            return self._believe(name)
+            changed = self._believe(name) or self.given_up != given_up
+            self.revision += changed
+            return changed
         before = self.checks.get(job_id)
         if before is not None:
             self.checks[job_id] = replace(before, step_s=step_s, shared=shared)
@@ -342,7 +193,7 @@ class LearntCosts:
 
     def _check(
         self,
-        pool: Pool,
+        pool: FactorPool,
         job: JobSums,
         step_s: float,
         prediction: Prediction,
@@ -359,7 +210,13 @@ class LearntCosts:
         return StepCheck(step_s, expected_s if predicts else None, sqrt(variance), level, shared)
 
     def _count(
-        self, pool: Pool, job: JobSums, step_s: float, prediction: Prediction, level: int, variance: float
+        self,
+        pool: FactorPool,
+        job: JobSums,
+        step_s: float,
+        prediction: Prediction,
+        level: int,
+        variance: float,
     ) -> None:
         """Count one more run of a job, linearized where it comes to lie."""
         mean, outside = pool.mean, 1.0
@@ -393,25 +250,33 @@ class LearntCosts:
         if all(abs(log(now / before)) < WORTH_TELLING for now, before in pairs):
             return False
         self._believed[name] = found
-        self.revision += 1
         return True
 
     def left(self, job_id: str) -> None:
-        """A job is gone; what it told stays."""
-        self._jobs.pop(job_id, None)
+        """A job is gone; what it told stays, unless it told that of itself alone."""
+        told = self._jobs.pop(job_id, None)
         self.checks.pop(job_id, None)
+        if told is not None and told.pool[0] == pool_of_itself(job_id):
+            self._give_up(told.pool)
         self.is_saved = False
 
     def _forget(self) -> None:
         """Keep to a bounded size: what was observed longest ago goes."""
         while len(self._pools) > MOST_POOLS:
             name = next(iter(self._pools))
-            del self._pools[name]
-            self._believed.pop(name, None)
+            self._give_up(name)
             for job_id in [job_id for job_id, job in self._jobs.items() if job.pool == name]:
                 self.left(job_id)
         while len(self._jobs) > MOST_JOBS:
             self.left(next(iter(self._jobs)))
+
+    def _give_up(self, name: PoolName) -> None:
+        self._pools.pop(name, None)
+        self.given_up += self._believed.pop(name, None) is not None
+
+    def has_told(self, job_id: str) -> bool:
+        """Whether a job has told of its steps, and has not left."""
+        return job_id in self._jobs
 
     def newly_slower(self, job_id: str) -> StepCheck | None:
         """What to tell of a job that is slower than its placement explains; None if not, or it was told."""
@@ -430,7 +295,7 @@ class LearntCosts:
         """What is believed of one pool; None if nothing was observed."""
         return self._belief(name, self._pools[name]) if name in self._pools else None
 
-    def _belief(self, name: PoolName, pool: Pool) -> Belief:
+    def _belief(self, name: PoolName, pool: FactorPool) -> Belief:
         pace, waits = pool.factors()
         sigmas = tuple(pool.waiting_sigma(level) for level in range(self._levels))
         pace_sigma = sqrt(pool.covariance[0][0])
@@ -466,7 +331,7 @@ class LearntCosts:
             )
         pools = {}
         for model, gpu_type, prior, precision, shift, jobs, runs in learnt["pools"]:
-            pool = pools[model, gpu_type] = Pool(self._levels, Prior(**prior))
+            pool = pools[model, gpu_type] = FactorPool(self._levels, Prior(**prior))
             pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
             pool.solve()
         jobs_of = {
@@ -489,20 +354,3 @@ def _share(prediction: Prediction, pace: float, waiting: float) -> tuple[float, 
     compute_s = prediction.iteration_s - prediction.exposed_s
     waits_s = waiting * prediction.exposed_s
     return waits_s / (compute_s + waits_s), pace * (compute_s + waits_s)
-
-
-def inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The inverse of a positive definite matrix, by Gauss and Jordan; no pivots are needed for such a one.
-
-    Args:
-        matrix: (n, n); n is a handful, and plain arithmetic gives the same bits on every machine.
-    """
-    size = len(matrix)
-    rows = [[*line, *(float(i == j) for j in range(size))] for i, line in enumerate(matrix)]
-    for i in range(size):
-        pivot = rows[i][i]
-        rows[i] = [each / pivot for each in rows[i]]
-        for j in range(size):
-            if j != i and (factor := rows[j][i]):
-                rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
-    return [line[size:] for line in rows]

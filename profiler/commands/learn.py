@@ -10,7 +10,7 @@ from rich.table import Table
 
 from dally.words import plural
 from profiler.recorded.plan_recognition import RecognisedPlan, recognise
-from profiler.recorded.record import RankRecord, RunRecords, read_run
+from profiler.recorded.record import RankRecord, RecordedRun, read_run
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(folder: Path, as_json: bool) -> None:
         _show(run, recognised)
 
 
-def _as_data(run: RunRecords, recognised: RecognisedPlan) -> dict[str, object]:
+def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
     records = run.records
     first = records[0]
     return {
@@ -54,7 +54,7 @@ def _as_data(run: RunRecords, recognised: RecognisedPlan) -> dict[str, object]:
     }
 
 
-def _show(run: RunRecords, recognised: RecognisedPlan) -> None:
+def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
     records = run.records
     first, hosts = records[0], {record.host for record in records}
     click.echo(f"Plan     {recognised.plan}")

@@ -8,7 +8,7 @@ from profiler.recorded.record import Collective, CollectiveKind, RankRecord, Rec
 
 
 @dataclass(frozen=True, slots=True)
-class RankPlacement:
+class RankHosts:
     """Where ranks lie, and the links between.
 
     Attributes:
@@ -33,7 +33,7 @@ class RankPlacement:
         return (*crossed, (self.racks[here], "up"), (self.racks[there], "down"))
 
 
-def link_seconds(records: Sequence[RankRecord], placement: RankPlacement) -> float:
+def link_seconds(records: Sequence[RankRecord], placement: RankHosts) -> float:
     """Seconds in which the slowest link is busy with a step.
 
     Groups of one kind, such as the tensor groups of all replicas, send at the same time and share links;
@@ -54,7 +54,7 @@ def link_seconds(records: Sequence[RankRecord], placement: RankPlacement) -> flo
     return sum(_busy_s(links, placement) for links in sent.values())
 
 
-def _busy_s(sent: Mapping[tuple[str, str], float], placement: RankPlacement) -> float:
+def _busy_s(sent: Mapping[tuple[str, str], float], placement: RankHosts) -> float:
     """Seconds until the slowest link has carried its bytes."""
     rates = placement.link_bps
     return max((size * 8 / rates[link] for (link, _), size in sent.items() if link in rates), default=0.0)

@@ -144,7 +144,7 @@ class RankRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecords:
+class RecordedRun:
     """One run of a job's ranks.
 
     Attributes:
@@ -158,7 +158,7 @@ class RunRecords:
     notes: tuple[str, ...]
 
 
-def read_run(folder: Path) -> RunRecords:
+def read_run(folder: Path) -> RecordedRun:
     """The records of a job's last run that trained, or of the run whose folder it is.
 
     What cannot be read is left out, and told, as long as the record of one rank can.
@@ -188,7 +188,7 @@ def read_run(folder: Path) -> RunRecords:
     return replace(last, notes=(*last.notes, named))
 
 
-def _read_run(folder: Path) -> RunRecords:
+def _read_run(folder: Path) -> RecordedRun:
     """What a folder of ranks holds of the run that began last."""
     records, problems = [], []
     for path in sorted(folder.glob(_FILES)):
@@ -212,7 +212,7 @@ def _read_run(folder: Path) -> RunRecords:
         )
     lacks = {record.lacks: record.rank for record in reversed(records) if record.lacks}
     notes += [f"rank {rank}: {lack}" for lack, rank in lacks.items()]
-    return RunRecords(folder, tuple(records), tuple(notes))
+    return RecordedRun(folder, tuple(records), tuple(notes))
 
 
 def read_record(path: Path) -> RankRecord:

@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport, parse_report
@@ -170,6 +170,10 @@ class ProgressReports:
         run, before = managed.phase.interval, managed.history.progress
         if report.t < run.slurm_start_s - _SKEW_S:
             return
+        if report.step_s and report.t <= max(run.slurm_start_s, run.since_s):  # of where it ran before
+            if not report.samples:
+                return
+            report = replace(report, step_s=0.0)
         if before is None:
             said = {"samples": report.samples, "total": report.total}
             steps = {"step_s": report.step_s} if report.step_s else {}

@@ -79,7 +79,8 @@ def command(
 
 def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_json: bool) -> None:
     """What step times have taught, a line for each model and GPU type."""
-    chosen = [each for each in beliefs if not names or each["model"] in names]
+    # Of jobs that go by a plan, it stands behind the model's name.
+    chosen = [each for each in beliefs if not names or each["model"].split(" ")[0] in names]
     if as_json:
         click.echo(json.dumps(chosen, indent=2))
         return

@@ -199,7 +199,8 @@ def _learnt(managed: ManagedJob, controller: Controller) -> Mapping[str, Any] | 
     own = state.jobs.get(managed.job_id)
     held = state.topology.by_type(own.allocation) if own is not None and own.allocation else ()
     types = held or [kind for kind in state.topology.gpu_types if managed.job.gpu_type in (None, kind)]
-    found = (costs.belief(managed.job, kind) for kind in types)
+    # Without a profile it is one for all types.
+    found = dict.fromkeys(costs.belief(managed.job, kind) for kind in types)
     check, (basis, prior) = learnt.checks.get(managed.job_id), costs.basis(managed.job)
     return {
         "basis": basis,

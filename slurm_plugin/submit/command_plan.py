@@ -135,11 +135,7 @@ class _Script:
             _UnclearError: As for `option`, or it is no number.
         """
         value = self.option(name, dashes)
-        if value is None or value.lower() in ("null", "none"):
-            return None
-        if not _WHOLE.fullmatch(value):
-            raise _UnclearError(f"{name} is {value}")
-        return int(value)
+        return None if value is None or value.lower() in ("null", "none") else _number(name, value)
 
     def has(self, name: str) -> bool:
         """Whether an option is there."""
@@ -242,9 +238,14 @@ def _text(script: _Script, config: Mapping[str, Mapping[str, object]], name: str
 def _setting(script: _Script, config: Mapping[str, Mapping[str, object]], name: str) -> int | None:
     """A whole number that an option says, or the file; None if neither does."""
     text = _text(script, config, name)
-    if text and not _WHOLE.fullmatch(text):
+    return _number(name, text) if text else None
+
+
+def _number(name: str, text: str) -> int:
+    """A whole number; 0 is none of which a plan can be made, -1 leaves a value to the trainer."""
+    if not _WHOLE.fullmatch(text) or int(text) == 0:
         raise _UnclearError(f"{name} is {text}")
-    return int(text) if text else None
+    return int(text)
 
 
 def _nemo(script: _Script, read_file: ReadFile, gpus: int | None) -> CommandPlan | None:
@@ -292,7 +293,7 @@ def _deepspeed_config(script: _Script, read_file: ReadFile) -> Mapping[str, obje
     text = read_file(file)
     try:
         config = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _UnclearError(f"{file} cannot be read") from None
     return config if isinstance(config, Mapping) else {}
 

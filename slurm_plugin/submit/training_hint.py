@@ -34,8 +34,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     said = plan_parts(request.plan)
     parts = {**found.plan, **said}
     model = request.model or (found.model if is_transformer(found.model) else "")
-    batch = request.batch or found.batch
-    insists = bool(said or request.batch)
+    batch = request.batch or max(0, found.batch)
     try:
         if found.problem and not said:
             raise InputError(found.problem)
@@ -47,12 +46,15 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
         if gpus and (gpus != plan.gpus or batch % plan.batch_step):
             step = f"a multiple of {plan.batch_step} sequences"
             raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
+        planned = replace(request, plan=_text(parts), batch=batch, model=model)
     except InputError as error:
-        if insists:
+        if said:
             raise
+        unread = f"no plan is read from the command line: {error}; say it with --parallel"
+        if request.batch:
+            raise InputError(unread) from None
         told = is_transformer(model) and (found.plan or found.problem)
-        unread = f"note: no plan is read from the command line: {error}; say it with --parallel"
-        return request, (unread,) if told else ()
+        return request, (f"note: {unread}",) if told else ()
     notes = []
     if found.plan:
         told = f"plan {_text(parts)} and batch {batch}"
@@ -60,7 +62,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     if not is_transformer(model):
         named = f"model {model} is not" if model else "no --model names"
         notes.append(f"note: {named} a transformer that Dally knows, so its plan counts for nothing")
-    return replace(request, plan=_text(parts), batch=batch, model=model), tuple(notes)
+    return planned, tuple(notes)
 
 
 def asked_gpus(settings: Mapping[str, str | None]) -> int | None:

@@ -2,12 +2,15 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from dally.cluster.topology import Topology
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
+from dally.jobs.training_plan import TrainingPlan
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
@@ -19,6 +22,7 @@ from dally.state import ClusterState
 from dally.testing.worlds import racks
 from simulator.engine import Engine
 from simulator.step_times import OBSERVED_S
+from tests.dally.profiles.test_plan_iteration import cluster
 from tests.dally.recording.recorded import read, refuse
 
 CLUSTER = racks([[4, 4], [4, 4]])
@@ -30,17 +34,23 @@ JOBS = tuple(
 KNOWN = Known(seed=2, profile_error=1.0, learns_costs=True)
 
 
-def run(known: Known, path: Path | None = None, policy: str = "srsf-delay") -> tuple[str, Scheduler]:
+def run(
+    known: Known,
+    path: Path | None = None,
+    policy: str = "srsf-delay",
+    topology: Topology = CLUSTER,
+    jobs: Sequence[Job] = JOBS,
+) -> tuple[str, Scheduler]:
     """The events, and the scheduler at the end."""
-    costs, spec = CostModel(CLUSTER, AUTHOR), parse_policy(policy)
-    state = ClusterState(CLUSTER, costs.believed(known), known)
+    costs, spec = CostModel(topology, AUTHOR), parse_policy(policy)
+    state = ClusterState(topology, costs.believed(known), known)
     if path is None:
         scheduler = Scheduler(state, spec.build(state))
     else:
         recording = Recording(path, refuse)
         scheduler = RecordedScheduler(state, spec.build(state), policy, recording)
     events = io.StringIO()
-    Engine(scheduler, JOBS, EventLog(events), costs=costs).run()
+    Engine(scheduler, jobs, EventLog(events), costs=costs).run()
     if path is not None:
         recording.flush()
     return events.getvalue(), scheduler
@@ -94,6 +104,38 @@ def test_its_recording_is_decided_again(policy: str, tmp_path: Path) -> None:
     found = replay(path)
     assert (found.differing, found.differences) == (0, [])
     assert any(line.get("fact") == "steps" for line in read(path))
+
+
+PLANS = tuple(
+    TrainingPlan.parse(f"{text},sequence=4096") for text in ("tp=4,dp=4", "dp=16,zero=3", "tp=8,pp=2")
+)
+PLANNED = tuple(
+    Job(f"p{n}", n * 300.0, 16, 4000.0 + 100 * n, model="llama3-8b", batch=64, plan=PLANS[n % 3])
+    for n in range(18)
+)
+
+
+@pytest.mark.parametrize("policy", ["srsf-delay", "hadar", "jps"])
+@pytest.mark.parametrize("hides", [False, True])
+def test_jobs_that_go_by_a_plan_learn_and_are_decided_again(policy: str, hides: bool, tmp_path: Path) -> None:
+    path = tmp_path / "facts.jsonl"
+    known = Known(seed=2, profile_error=0.0 if hides else 1.0, learns_costs=True, hides_profiles=hides)
+    _, scheduler = run(known, path, policy, cluster(), PLANNED)
+    learnt, error = scheduler.state.costs.learnt, scheduler.state.costs.error
+    assert learnt is not None
+    beliefs = learnt.beliefs()
+    names = {"llama3-8b"} if hides else {f"llama3-8b {plan}" for plan in PLANS}
+    assert {belief.model for belief in beliefs} == names
+    assert {belief.predicted for belief in beliefs} == {not hides}
+    if error is not None:
+        wrong = {belief.gpu_type: error.pace("llama3-8b", belief.gpu_type) for belief in beliefs}
+        assert all(
+            abs(1 - belief.pace * wrong[belief.gpu_type]) < abs(1 - wrong[belief.gpu_type])
+            for belief in beliefs
+        )
+    found = replay(path)
+    assert (found.differing, found.differences) == (0, [])
+    assert found.decisions > 0
 
 
 def test_without_profiles_jobs_still_run_as_these_say_and_distance_is_learnt() -> None:

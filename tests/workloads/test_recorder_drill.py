@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from dally.jobs.progress import parse_report
 from profiler.commands import main
-from profiler.recorded.record import RunRecords, read_run
+from profiler.recorded.record import RecordedRun, read_run
 from tests.patience import LONGEST_S
 from tests.workloads.imitated_torch import job, write_torch
 from workloads.recorder import INSIDE, environment
@@ -53,7 +53,7 @@ def assert_trained(done: subprocess.CompletedProcess[str]) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
 
 
-def records(folder: Path) -> RunRecords:
+def records(folder: Path) -> RecordedRun:
     return read_run(folder / "records")
 
 

@@ -18,7 +18,7 @@ def speeds_key(costs: CostModel, job: JobState, now: float) -> tuple[object, ...
     number = -1 if learning is None else phase(learning, job.done(now))
     sizes = asked.least_gpus, asked.most_gpus
     told = costs.reported.get(asked.job_id)
-    return asked.model, asked.gang, asked.batch, asked.kind, *sizes, number, told, costs.revision
+    return costs.group(asked), asked.gang, asked.kind, *sizes, number, told, costs.revision
 
 
 class Speeds:

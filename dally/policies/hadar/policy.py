@@ -19,6 +19,7 @@ from dally.policies.hadar.dual_subroutine import BidQueue, decide_exactly, decid
 from dally.policies.hadar.find_alloc import Bid, Bidder
 from dally.policies.hadar.job_table import JobTable, JobView
 from dally.policies.hadar.market import Demands, Market, PriceRange, Servers, price_range
+from dally.profiles.corrected_iterations import CostGroup
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -79,7 +80,7 @@ class Hadar(InRounds):
         self._costs = state.costs
         self._servers = Servers(state.topology)
         self._table = JobTable(state.topology)
-        self._tiers = Cache[tuple[str, Gang, int], tuple[Flags, ...]]()
+        self._tiers = Cache[tuple[CostGroup, Gang, int], tuple[Flags, ...]]()
 
     def finished(self, job: JobState, now: float) -> None:
         self._table.drop(job)
@@ -123,7 +124,7 @@ class Hadar(InRounds):
 
     def tiers(self, job: JobState) -> tuple[Flags, ...]:
         """The machines that a job may have, for each speed as the bottleneck."""
-        key = job.job.model, job.job.gang, self._costs.revision
+        key = self._costs.group(job.job), job.job.gang, self._costs.revision
         if key not in self._tiers:
             if len(self._tiers) > _MOST_REMEMBERED:  # which machines jobs accept changes with the cluster
                 self._tiers.clear()

@@ -13,6 +13,7 @@ import numpy as np
 from dally.jobs.job import Job
 from dally.policies.base import Cache
 from dally.policies.common.arrays import Floats, Ints
+from dally.profiles.corrected_iterations import CostGroup
 from dally.profiles.costs import CostModel
 from dally.state import JobState
 
@@ -87,18 +88,18 @@ def workload_s(job: JobState, now: float) -> float:
 class WorkerDemands:
     """Makes jobs of a cluster an instance, from their profiles: GPUs of one type are workers of one kind.
 
-    What a profile says is remembered by model and gang. Work is counted in seconds of a GPU of the fastest
-    type that the job accepts. The most that a job gets is the size at which it is fastest by its profile:
-    beyond, links are slower than the one r_min of the formula can say. Communication is what the profile
-    leaves exposed there, at its best placement, taken back to D_i / r_min by the formula of the ring. By that
-    formula more workers help only a job that computes on one for longer than very many would reduce; any
-    other gets no more than it asked for.
+    What a profile or plan says is remembered by `CostModel.group` and gang. Work is counted in seconds of a
+    GPU of the fastest type that the job accepts. The most that a job gets is the size at which it is fastest
+    by its profile: beyond, links are slower than the one r_min of the formula can say. Communication is what
+    the profile leaves exposed there, at its best placement, taken back to D_i / r_min by the formula of the
+    ring. By that formula more workers help only a job that computes on one for longer than very many would
+    reduce; any other gets no more than it asked for.
     """
 
     def __init__(self, costs: CostModel) -> None:
         self._costs = costs
-        self._rows = Cache[tuple[str, str | None, int], Floats]()
-        self._shares = Cache[tuple[str, tuple[object, ...], int], tuple[float, float, int]]()
+        self._rows = Cache[tuple[CostGroup, str | None, int], Floats]()
+        self._shares = Cache[tuple[CostGroup, tuple[object, ...], int], tuple[float, float, int]]()
 
     def instance(self, jobs: Sequence[JobState], workers: Ints, now: float) -> Instance:
         """The jobs on so many GPUs of each type; `Room` has seen that their least sizes fit."""
@@ -121,7 +122,7 @@ class WorkerDemands:
 
     def _row(self, job: Job) -> Floats:
         """(kinds,) the speed of one GPU of each type; 0 where the job does not accept it."""
-        key = job.model, job.gpu_type, self._costs.revision
+        key = self._costs.group(job), job.gpu_type, self._costs.revision
         if key not in self._rows:
             speeds = self._costs.worker_speeds(job)
             types = self._costs.topology.gpu_types
@@ -131,7 +132,7 @@ class WorkerDemands:
     def _share(self, job: Job) -> tuple[float, float, int]:
         """Compute of one ideal second, its all-reduce on very many workers, s, and the job's fastest size."""
         most = self._costs.most_gpus(job)
-        key = job.model, (*job.gang, job.least_gpus, most), self._costs.revision
+        key = self._costs.group(job), (*job.gang, job.least_gpus, most), self._costs.revision
         if key not in self._shares:
             doublings = (1 << power for power in range((most - 1).bit_length()))
             sizes = [*(size for size in doublings if size >= job.least_gpus), most]

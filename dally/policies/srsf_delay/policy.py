@@ -117,8 +117,8 @@ class SrsfDelay(Policy):
         """Sort a waiting job in; what it is sorted by stays the same as long as it waits."""
         costs, request, needs_s = self._state.costs, job.job, remaining_s(job)
         launch_s = restart_s(job, costs)
-        # Jobs of one model and owner have the same choice of placements, at the same slowdowns.
-        kind = request.model, self.known.fair_share.of(job)
+        # Jobs of one group and owner have the same choice of placements, at the same slowdowns.
+        kind = costs.group(request), self.known.fair_share.of(job)
         self.known.waiting.add(job, kind, self.knobs.weight(request.gpus) * (launch_s + needs_s))
         overdue_s = request.submit_s + job.run_before_s + LONG * needs_s
         if request.preemptible:

@@ -21,7 +21,7 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class TierTraffic:
     """What an axis sends out of machines in a step.
 
     Attributes:

@@ -8,7 +8,7 @@ from math import log2
 from dally.errors import InputError
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.parallel.gpu_specs import GpuSpec
-from dally.profiles.parallel.link_tiers import Tier, Traffic
+from dally.profiles.parallel.link_tiers import Tier, TierTraffic
 from dally.profiles.parallel.rank_groups import Crossing, GroupSpread, RankGroup, spread_groups
 from dally.profiles.parallel.step_constants import StepConstants
 from dally.profiles.parallel.transformer import Transformer
@@ -349,12 +349,12 @@ class TrainingStep:
         others = group.machines - group.machines / at.domains
         return others * (1 - (1 - 1 / group.machines) ** self.model.top_k) * self.activation_bytes
 
-    def traffic(self, constants: StepConstants) -> Mapping[Axis, Traffic]:
+    def traffic(self, constants: StepConstants) -> Mapping[Axis, TierTraffic]:
         """What each axis sends out of machines in a step; axes that do not are left out."""
         count = self.batch.microbatches(self.plan)
         layers = count * max(self.stage_layers)
         passes = self.plan.layer_passes - 1
-        found: dict[Axis, Traffic] = {}
+        found: dict[Axis, TierTraffic] = {}
         for axis, group in self.spread.groups.items():
             if not group.crosses or (axis is Axis.EXPERT and not self.model.experts):
                 continue
@@ -374,7 +374,7 @@ class TrainingStep:
                 }[axis]
                 each_s = self._collective_s(group, ring, constants)
                 sent = [ring * at.sharers * (at.domains - 1) / at.domains for at in group.crossings]
-            found[axis] = Traffic(times * each_s, tuple(times * each for each in sent))
+            found[axis] = TierTraffic(times * each_s, tuple(times * each for each in sent))
         return found
 
     def _context_bytes(self, group: RankGroup) -> float:

@@ -12,13 +12,13 @@ from analysis.studies.llm_plans import (
     VARIANTS,
     HeldUntil,
     LlmSite,
-    PlanBlind,
     classes_table,
     dealt_names,
     draw,
     results_table,
     simulate_variant,
     with_ranks_by_name,
+    without_plans,
 )
 from dally.cluster import load_cluster
 from dally.jobs.job import Job
@@ -42,10 +42,10 @@ SITE = LlmSite("ethernet-512", "kalos-like:jobs=150,most_gpus=64,load=2,cluster_
 def test_who_knows_no_plan_takes_all_placements_as_alike_or_levels_at_a_price() -> None:
     cluster = load_cluster("ethernet-512")
     assert CostModel(cluster).cost(EXPERTS, FAR).slowdown > 1.5
-    assert PlanBlind(cluster).cost(EXPERTS, FAR).slowdown == 1
+    assert without_plans(cluster).cost(EXPERTS, FAR).slowdown == 1
     scattered = tuple((machine, 1) for machine in range(64))
     small = replace(EXPERTS, gpus=64, plan=TrainingPlan.parse("dp=64,ep=16,zero=1,sequence=4096"))
-    assert PlanBlind(cluster, assumed_slowdown=1.25).cost(small, scattered).slowdown == 1.25
+    assert without_plans(cluster, assumed_slowdown=1.25).cost(small, scattered).slowdown == 1.25
 
 
 def test_dealt_names_keep_the_machines_and_give_neighbours_to_different_racks() -> None:

@@ -187,6 +187,23 @@ class TestSharedLinks:
         }
 
 
+def test_jobs_of_one_model_with_other_batches_are_other_jobs() -> None:
+    """A large batch computes for longer, so it meets the others less often."""
+    batched = replace(PROFILES.profiles[1], model=replace(THINKER.model, local_batch=8))
+    costs = CostModel(TOPOLOGY, ProfileSet("test", (batched,)))
+    place = ((0, 1), (2, 1))
+    small, large = (
+        Job(name, 0, 2, 1, model="thinker", batch=batch) for name, batch in (("s", 16), ("l", 512))
+    )
+    links = SharedLinks(costs)
+    idle_s = {}
+    for each in (small, large):
+        flow = links._flow(each, place)
+        assert flow is not None
+        idle_s[each.job_id] = flow.idle_s(1.0)
+    assert idle_s["l"] == pytest.approx(32 * idle_s["s"])
+
+
 def test_two_jobs_of_the_testbed_slow_each_other_as_measured(tmp_path: Path) -> None:
     """Steps of 14.26 s and 8.36 s were measured on real Slurm (docs/testbed-results.md, `steady`)."""
     file = tmp_path / "lab.toml"

@@ -10,12 +10,15 @@ import pytest
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
+from dally.jobs.training_plan import TrainingPlan
 from dally.profiles import learnt_costs
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.iteration import Prediction
-from dally.profiles.learnt_costs import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, LearntCosts, inverse
+from dally.profiles.learnt_costs import LearntCosts
+from dally.profiles.step_factors import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, inverse
 from dally.testing.worlds import racks
+from tests.dally.profiles.test_plan_iteration import cluster, on
 
 CLUSTER = racks([[8, 8], [8, 8]])
 AUTHOR = load_profiles("dally")
@@ -279,3 +282,128 @@ def test_the_step_of_another_batch_is_compared_with_a_prediction_for_it() -> Non
 
 def test_an_unknown_pool_is_vaguer_than_a_measured_one() -> None:
     assert UNKNOWN.waiting > CALCULATED.waiting > MEASURED.waiting
+
+
+class TestPlans:
+    """Jobs that go by a plan are corrected, too, each plan by itself."""
+
+    PLANNED = Job(
+        "p",
+        0.0,
+        8,
+        1000.0,
+        model="llama3-8b",
+        batch=64,
+        plan=TrainingPlan.parse("tp=4,dp=2,sequence=4096"),
+    )
+    TOPOLOGY = cluster("h100 a100 h100 a100")
+
+    def seconds(self, costs: CostModel, place: Allocation, job: Job = PLANNED, stretch: float = 1.0) -> float:
+        found = costs.prediction(job, place, stretch)
+        assert found is not None
+        return found.iteration_s
+
+    @pytest.mark.parametrize(("place", "level"), [(on(0), 0), (on(0, 1, each=4), 1), (on(0, 8, each=4), 2)])
+    def test_it_is_corrected_at_its_level(self, place: Allocation, level: int) -> None:
+        """What is learnt where it runs counts there most, and what was remembered everywhere is forgotten."""
+        plain, costs = CostModel(self.TOPOLOGY), CostModel(self.TOPOLOGY, learns=True)
+        places = (on(0), on(0, 1, each=4), on(0, 8, each=4))
+        for each in places:
+            costs.cost(self.PLANNED, each)
+            assert self.seconds(costs, each) == self.seconds(plain, each)
+        others = replace(self.PLANNED, plan=TrainingPlan.parse("tp=2,dp=4,sequence=4096"))
+        other_s, mixed_s = self.seconds(costs, on(0), others), self.seconds(costs, on(0, 4, each=4))
+        for number in range(30):
+            one = replace(self.PLANNED, job_id=f"p{number}")
+            costs.learn(one, place, 0.0, 1.5 * self.seconds(plain, place))
+        assert self.seconds(costs, place) == pytest.approx(1.5 * self.seconds(plain, place), rel=0.05)
+        belief = costs.belief(self.PLANNED, "h100")
+        assert belief is not None
+        assert belief.model == "llama3-8b tp=4,dp=2,micro=1,sequence=4096"
+        assert (belief.runs, belief.jobs) == (30, 30)
+        assert costs.belief(self.PLANNED, "a100") is None
+        least = min(range(3), key=lambda each: belief.waiting_sigma[each])
+        assert belief.waiting_sigma[level] == belief.waiting_sigma[least]
+        best_s = min(self.seconds(costs, each) for each in costs._idle.best_placements(self.PLANNED.gang))
+        for each in places:
+            found = costs.cost(self.PLANNED, each)
+            assert found.slowdown == pytest.approx(self.seconds(costs, each) / best_s), "no cost is of before"
+        speeds = costs.type_speeds(self.PLANNED)
+        assert speeds["h100"] == pytest.approx(best_s / self.seconds(costs, on(0)))
+        assert self.seconds(costs, on(0), others) == other_s, "another plan's jobs are another matter"
+        assert self.seconds(costs, on(0, 4, each=4)) >= mixed_s
+
+    def test_a_fresh_model_that_is_told_the_same_says_the_same(self) -> None:
+        """Of nothing that was asked before something old is remembered."""
+        asked, fresh = CostModel(self.TOPOLOGY, learns=True), CostModel(self.TOPOLOGY, learns=True)
+        places = (on(0), on(4), on(0, 1, each=4), on(0, 8, each=4), on(0, 4, each=4))
+
+        def said(costs: CostModel) -> list[object]:
+            costed = [costs.cost(self.PLANNED, place) for place in places]
+            stretched = [costs.stretched(self.PLANNED, place, 2.0) for place in places]
+            speeds = costs.type_speeds(self.PLANNED), costs.worker_speeds(self.PLANNED)
+            return [costed, stretched, speeds, costs.ideal(self.PLANNED, 8)]
+
+        before = said(asked)
+        for costs in (asked, fresh):
+            costs.learn(self.PLANNED, on(0, 8, each=4), 0.0, 40.0)
+        assert said(asked) == said(fresh) != before
+
+    def test_hidden_profiles_hide_plans_and_distance_is_learnt_without(self) -> None:
+        true = CostModel(self.TOPOLOGY, assumed_slowdown=1.2)
+        blind = true.believed(Known(hides_profiles=True, learns_costs=True))
+        far = on(0, 8, each=4)
+        assert blind.basis(self.PLANNED)[0] == "no profile"
+        assert true.basis(self.PLANNED)[0] == "plan"
+        assert blind.prediction(self.PLANNED, far) is None
+        assert blind.report().models_by_plan == ()
+        before = blind.cost(self.PLANNED, far).slowdown
+        for number in range(20):
+            one = replace(self.PLANNED, job_id=f"p{number}")
+            blind.learn(one, on(0), 0.0, 1.0)
+            blind.learn(one, far, 1.0, 3.0)
+        assert blind.cost(self.PLANNED, far).slowdown > before + 0.5
+        belief = blind.belief(self.PLANNED, "h100")
+        assert belief is not None
+        assert (belief.model, belief.gpu_type) == ("llama3-8b", "8 GPUs")
+
+
+def test_a_pool_that_is_given_up_corrects_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt_costs, "MOST_POOLS", 1)
+    costs, plain = CostModel(CLUSTER, AUTHOR, learns=True), CostModel(CLUSTER, AUTHOR)
+    costs.learn(job(), FAR, 0.0, 60.0)
+    assert costs.cost(job(), RACK) != plain.cost(job(), RACK)
+    revision = costs.revision
+    costs.learn(job("b", "vgg11"), FAR, 0.0, 1e-3)
+    assert costs.belief(job(), "v100") is None
+    assert costs.cost(job(), RACK) == plain.cost(job(), RACK)
+    assert costs.revision > revision
+
+
+def test_a_job_that_names_no_model_learns_for_itself_and_takes_it_along() -> None:
+    """Many of them do not crowd out what models have taught, and none has another one's speeds."""
+    mixed = racks([[8], [4, 4]], ("a", "b"))
+    costs = CostModel(mixed, assumed_slowdown=1.2, learns=True)
+    one, two = job("one", ""), job("two", "")
+    assert costs.group(one) == costs.group(two)
+    place = next(place for place in costs._idle.best_placements(one.gang))
+    before = costs.type_speeds(two)
+    costs.learn(one, place, 0.0, 1.0)
+    assert costs.group(one) != costs.group(two)
+    assert costs.type_speeds(two) == before
+    assert costs.learnt is not None
+    assert len(costs.learnt.beliefs()) == 1
+    costs.learnt.left("one")
+    assert costs.learnt.beliefs() == []
+
+
+@pytest.mark.parametrize("step_s", [5e-324, 1e-300, 1e-9, 1e9, 1e18])
+@pytest.mark.parametrize("model", [MODEL, "", "unheard"])
+def test_step_times_that_cannot_be_harm_nothing(step_s: float, model: str) -> None:
+    costs = CostModel(CLUSTER, AUTHOR, assumed_slowdown=1.2, learns=True)
+    before = costs.cost(job("good", model), FAR).slowdown
+    for number in range(60):
+        costs.learn(job("odd", model), PLACES[number % 3], float(number), step_s)
+    assert costs.learnt is not None
+    assert costs.learnt.beliefs() == []
+    assert costs.cost(job("good", model), FAR).slowdown == before

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.recorded.link_traffic import RankPlacement, link_seconds
+from profiler.recorded.link_traffic import RankHosts, link_seconds
 from profiler.recorded.record import read_run
 from tests.profiler.recorded.jobs import entry, write
 
@@ -34,4 +34,4 @@ def test_groups_that_send_at_once_share_links_and_axes_follow_one_another(
         step = [entry("1", "all_reduce", [MB // 2], "Byte"), entry("2", "all_reduce", [MB], "Byte")]
         write(tmp_path, rank, 4, groups, step)
     records = read_run(tmp_path).records
-    assert link_seconds(records, RankPlacement(hosts, RACKS, RATES)) == pytest.approx(busy_s)
+    assert link_seconds(records, RankHosts(hosts, RACKS, RATES)) == pytest.approx(busy_s)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dally.cluster.topology import Topology
 from dally.profiles.files import load_profiles
 from dally.scheduling.recording.replay import replay
 from dally.testing.worlds import racks
@@ -30,10 +31,10 @@ MODEL = "resnet50"
 class Telling:
     """A site whose jobs tell their step times, so many times those that its profiles say."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, topology: Topology | None = None, **settings: Any) -> None:
         self.folder, self.record = folder, folder / "facts.jsonl"
         settings = {"record": str(self.record), "knowledge": "limits", **settings}
-        self.site = Site(folder, racks([[8, 8]]), "fifo", AUTHOR, **settings)
+        self.site = Site(folder, topology or racks([[8, 8]]), "fifo", AUTHOR, **settings)
 
     def submit(self, gpus: int = 4, model: str = MODEL) -> str:
         asked = Request(model, progress=f"{self.folder}/%j.json")
@@ -90,6 +91,24 @@ def test_step_times_are_learnt_from_and_shown(world: Telling) -> None:
     assert "resnet50 on a: profile (imported), corrected by 1 run of 1 job: computes x 1." in said
     assert "steps take" in said
     assert "slower than" not in said
+
+
+@pytest.mark.parametrize("samples", [{}, {"samples": 1000.0, "batch": 32.0}])
+def test_step_times_of_where_a_job_ran_before_teach_nothing(
+    world: Telling, samples: dict[str, float]
+) -> None:
+    """A job that moves leaves its file behind, perhaps with steps of which nobody has heard yet."""
+    world.site.run_to(100.0)
+    job = world.submit()
+    said = {"time": world.site.now_s - 1.0, "step_s": 77.0, **samples}
+    (world.folder / f"{job}.json").write_text(json.dumps(said))
+    world.site.run_to(world.site.now_s + 30.0)
+    learnt = world.site.controller.scheduler.state.costs.learnt
+    assert learnt is not None
+    assert learnt.beliefs() == []
+    world.tell(job, 1.2 * world.predicted_s(job))
+    (belief,) = learnt.beliefs()
+    assert 1 < belief.pace < 1.2
 
 
 def test_a_job_slower_than_its_placement_explains_says_so_once(world: Telling) -> None:
@@ -167,5 +186,20 @@ def test_models_lists_what_was_learnt(world: Telling, monkeypatch: pytest.Monkey
     assert shown.exit_code == 0, shown.output
     assert "1 run of 1 job" in shown.output
     assert MODEL in shown.output
+    by_plan = {**said["learnt_costs"][0], "model": "llama3-8b tp=4,dp=2,micro=1,sequence=4096"}
+    said["learnt_costs"].append(by_plan)
+    named = CliRunner().invoke(models_command.command, ["--learnt", "llama3-8b"])
+    assert by_plan["model"] in named.output
+    assert MODEL not in named.output
     none = CliRunner().invoke(models_command.command, ["--learnt", "vgg11"])
     assert "no job has told its step times yet" in none.output
+
+
+def test_what_is_learnt_without_a_profile_is_told_once_whatever_gpu_types_there_are(tmp_path: Path) -> None:
+    world = Telling(tmp_path, racks([[8, 8]], ("a", "b")))
+    job, _, waits = (world.submit(8, model) for model in ("unheard", "other", "unheard"))
+    world.site.run_to(world.site.now_s + 5.0)
+    world.tell(job, 1.0)
+    learnt = world.shown(waits)["learnt"]
+    assert isinstance(learnt, dict)
+    assert [belief["model"] for belief in learnt["beliefs"]] == ["unheard"]

@@ -70,7 +70,10 @@ def test_the_model_may_be_spelled_out_by_the_script() -> None:
     [
         ("--parallel=tp=8 --global-batch=8 job.sh", "plan: 'tp=8' lacks the tokens of a sequence"),
         ("--parallel=tp=8,sequence=9 job.sh", "a plan needs --global-batch=N, the sequences of a step"),
-        ("--global-batch=8 job.sh", "it names none"),
+        (
+            "--global-batch=8 job.sh",
+            "no plan is read from the command line: it names none; say it with --parallel",
+        ),
         ("--parallel=xp=8 job.sh", "plan: 'xp=8' is not a part of a plan; valid: tp, pp"),
         ("--parallel=zero=9,sequence=9 --global-batch=8 job.sh", "plan: zero is 9, must be 0 to 3"),
         (
@@ -135,3 +138,39 @@ def test_jobs_without_a_plan_are_told_nothing() -> None:
 )
 def test_gpus_are_counted_where_the_options_fix_them(settings: Mapping[str, str], gpus: int | None) -> None:
     assert asked_gpus(settings) == gpus
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--pipeline-model-parallel-size 0 --num-layers 32 --num-layers-per-virtual-pipeline-stage 2",
+        "--num-layers 32 --num-layers-per-virtual-pipeline-stage 0",
+        "--global-batch-size 9999999999",
+        "--global-batch-size -4",
+        "--seq-length -1 --global-batch-size 8",
+        "--tensor-model-parallel-size 0",
+    ],
+)
+def test_numbers_of_a_script_that_cannot_be_keep_no_job_from_being_submitted(options: str) -> None:
+    script = f"#!/bin/sh\ntorchrun x.py --tensor-model-parallel-size 8 {options}"
+    if "--seq-length" not in options:
+        script += " --seq-length 2048"
+    request, (note,) = submit("--model=llama3-8b --gpus=8 job.sh", script)
+    assert (request.plan, request.batch) == ("", 0)
+    assert note.startswith("note: no plan is read from the command line: ")
+
+
+def test_torchtitans_file_with_a_degree_of_0_is_not_read() -> None:
+    request, (note,) = submit(
+        "--model=llama3-8b --gpus=8 job.sh",
+        "x --parallelism.tensor_parallel_degree=0 --training.local_batch_size 4",
+    )
+    assert request.plan == ""
+    assert "parallelism.tensor_parallel_degree is 0" in note
+
+
+def test_deepspeeds_file_may_be_nested_without_end() -> None:
+    Path("deep.json").write_text("[" * 100_000)
+    request, (note,) = submit("--model=llama3-8b --gpus=8 job.sh", "x --deepspeed deep.json")
+    assert request.plan == ""
+    assert "deep.json cannot be read" in note

@@ -1,0 +1,149 @@
+"""Iterations of gangs as profiles and plans predict them, corrected by the step times of running jobs."""
+
+from abc import ABC, abstractmethod
+
+from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang, Job, JobKind
+from dally.jobs.training_plan import TrainingPlan
+from dally.profiles.allreduce import ring_factor
+from dally.profiles.files import ProfileSet
+from dally.profiles.gang_iteration import GangIterations, Split, plan_pool
+from dally.profiles.iteration import Prediction
+from dally.profiles.learnt_costs import LONGEST_STEP_S, SHORTEST_STEP_S, Belief, LearntCosts
+from dally.profiles.profile_error import ProfileError
+from dally.profiles.step_factors import CALCULATED, UNKNOWN, PoolName, Prior, pool_of_itself, prior_of
+
+CostGroup = tuple[str, int | None, TrainingPlan | None, str]
+"""Model, batch, plan, and the job itself if it names no model and has told step times."""
+
+
+class CorrectedIterations(GangIterations, ABC):
+    """Predicts iterations of gangs, and learns from what they really take.
+
+    Args:
+        topology: The cluster.
+        profiles: Profiles of the models; None for none.
+        split: How gangs over several GPU types split their batch.
+        error: How wrong what it predicts is; None: as the profiles have it.
+        assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
+            placement is farther apart than it need be; 1: distance costs it nothing.
+        learns: Whether step times of running jobs correct its predictions.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        profiles: ProfileSet | None,
+        split: Split,
+        error: ProfileError | None,
+        assumed_slowdown: float,
+        learns: bool,
+    ) -> None:
+        super().__init__(topology, profiles, split, error)
+        self.assumed_slowdown = assumed_slowdown
+        self.learnt = LearntCosts(len(topology.levels)) if learns else None
+
+    @abstractmethod
+    def best_level(self, gang: Gang) -> int:
+        """The lowest level at which one domain of the idle cluster holds such a gang."""
+
+    @abstractmethod
+    def _forget_costs(self, model: str | None) -> None:
+        """Forget what was worked out of a model, None: of all; what it rests on is believed no more."""
+
+    def group(self, job: Job) -> CostGroup:
+        """What jobs have in common that cost the same on the same GPUs, as long as they report nothing."""
+        alone = not job.model and self.learnt is not None and self.learnt.has_told(job.job_id)
+        return job.model, job.batch, job.plan, job.job_id if alone else ""
+
+    @property
+    def revision(self) -> int:
+        """Grows when costs are believed to be others than before; for those that remember them."""
+        return 0 if self.learnt is None else self.learnt.revision
+
+    def learn(
+        self,
+        job: Job,
+        allocation: Allocation,
+        since_s: float,
+        step_s: float,
+        shared: bool = False,
+        samples: float = 0.0,
+    ) -> bool:
+        """Learn from how long the steps of a running job take, if that can be compared with anything.
+
+        Args:
+            job: The job; nothing is learnt of forked ones, and of gangs over several GPU types.
+            allocation: Its GPUs.
+            since_s: When it began to run there.
+            step_s: Seconds of a step, the median of many; nothing is learnt of what cannot be.
+            shared: Whether others share its links.
+            samples: Of a step, all GPUs together; 0: as it was submitted, else as its profile has them. A job
+                that goes by its plan has the batch that it was submitted with.
+
+        Returns:
+            Whether its costs, or those of others, are something else now.
+        """
+        spread = self.spread(allocation)
+        shape, _ = spread
+        if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
+            return False
+        if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
+            return False
+        profile = self._profile(job.model, shape.gpu_types[0])
+        if job.plan is not None and self.plan_gap(job) == "":
+            raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
+            name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED
+        elif profile is None:
+            slowdown = self._far(job, shape.gpus, shape.level, len(shape.machines))
+            raw = Prediction(slowdown, slowdown - 1, 0.0, None, "compute", extrapolated=True, note="")
+            name, certainty = unknown_pool(job, shape.gpus), UNKNOWN
+        else:
+            batch, reference = self._local_batch(job, shape.gpus), self._profile_batch(job)
+            if samples and reference:
+                batch = samples / shape.gpus / reference
+            found = self._joint(job.model, spread, batch, reference, corrected=False)
+            assert found is not None, "it has a profile"
+            raw, name = found, (job.model, shape.gpu_types[0])
+            certainty = prior_of(profile.provenance.mode, raw.extrapolated)
+        given_up = self.learnt.given_up
+        changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
+        if changed:
+            self._forget_costs(None if self.learnt.given_up != given_up else job.model)
+        return changed
+
+    def basis(self, job: Job) -> tuple[str, Prior]:
+        """On what predictions for a job rest, in words, and how sure they are before any step time."""
+        if self.plan_gap(job) == "":
+            return "plan", CALCULATED
+        profile = self._profile(job.model, job.gpu_type or "")
+        if profile is None:
+            return "no profile", UNKNOWN
+        mode = profile.provenance.mode
+        return f"profile ({mode})", prior_of(mode, extrapolated=False)
+
+    def belief(self, job: Job, gpu_type: str) -> Belief | None:
+        """What step times have taught of jobs like this on a GPU type; None if nothing."""
+        if self.learnt is None:
+            return None
+        if job.plan is not None and self.plan_gap(job) == "":
+            return self.learnt.belief(plan_pool(job.model, job.plan, gpu_type))
+        known = self._profile(job.model, gpu_type) is not None
+        return self.learnt.belief((job.model, gpu_type) if known else unknown_pool(job, job.gpus))
+
+    def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
+        """How many times longer a gang without a profile is assumed to take than close together.
+
+        Each level costs the same; rings over more machines wait longer, as 2(n-1)/n of n, where it is learnt
+        how long.
+        """
+        farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
+        if farther <= 0:
+            return 1.0
+        slowdown = self.assumed_slowdown**farther
+        return slowdown if self.learnt is None else 1 + (slowdown - 1) * ring_factor(machines)
+
+
+def unknown_pool(job: Job, gpus: int) -> PoolName:
+    """What a job without a profile has in common with: those of its model, or name, and size."""
+    return job.model or pool_of_itself(job.job_id), f"{gpus} GPUs"

@@ -461,7 +461,7 @@ class Reconciler:
         for managed in sorted(
             waiting, key=lambda each: (each.job_id not in self.pending_starts, _arrival(each))
         ):
-            job, until_s = self._seen[managed.job_id], inf
+            job, until_s, accrues = self._seen[managed.job_id], inf, False
             held = isinstance(managed.phase, IneligiblePhase) and managed.phase.held
             if job.state is not State.PENDING:
                 why = f"Slurm shows it as {job.state_name}"
@@ -477,6 +477,7 @@ class Reconciler:
                 paused, paused_s = self._requeues.pause(managed.job_id, now)
                 if paused and not why:
                     why, until_s = paused, paused_s
+                accrues = not why
                 pending_gpus = self.pending_starts.gpus(managed.job_id)
                 gpus = pending_gpus or managed.job.least_gpus
                 why = why or self.conditions.refusal(managed, use, gpus)
@@ -492,7 +493,7 @@ class Reconciler:
                 if isinstance(managed.phase, IneligiblePhase):
                     self.transitions.queue(managed, now)
             elif isinstance(managed.phase, PendingPhase) or managed.reason != why:
-                self.transitions.set_ineligible(managed, now, why, until_s, held)
+                self.transitions.set_ineligible(managed, now, why, until_s, held, accrues)
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
@@ -531,7 +532,7 @@ class Reconciler:
 
     def start_beyond_limit(self, managed: ManagedJob, now: float, why: str) -> None:
         """It was to start beside others that take what is left of a limit or licence."""
-        self.transitions.set_ineligible(managed, now, why)
+        self.transitions.set_ineligible(managed, now, why, accrues=True)
 
     def nodes_full(self, managed: ManagedJob, lacking: Mapping[str, NodeResources], now: float) -> None:
         """A start was decided on nodes without the CPUs or memory for it: they are kept from the job."""

@@ -223,7 +223,7 @@ def one_at_a_time(folder: Path) -> Site:
 
 @ASKING
 def test_a_job_that_waits_for_gpus_leaves_limits_and_licences_to_younger_ones(
-    tmp_path: Path, asks_for: dict[str, str]
+    tmp_path: Path, asks_for: dict[str, Any]
 ) -> None:
     site = one_at_a_time(tmp_path)
     site.submit(gpus_per_node=4, user="bob", run_time_s=300.0, time_limit_s=400.0)
@@ -249,7 +249,7 @@ def test_a_job_that_waits_for_gpus_leaves_limits_and_licences_to_younger_ones(
 
 @ASKING
 def test_of_starts_decided_at_once_only_as_many_come_as_limits_and_licences_allow(
-    tmp_path: Path, asks_for: dict[str, str]
+    tmp_path: Path, asks_for: dict[str, Any]
 ) -> None:
     site = one_at_a_time(tmp_path)
     asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 9000.0, "checkpoint_exit_s": 1.0}
@@ -269,7 +269,7 @@ def test_of_starts_decided_at_once_only_as_many_come_as_limits_and_licences_allo
 
 @ASKING
 def test_what_a_job_needs_for_which_others_leave_is_given_to_nobody_else(
-    tmp_path: Path, asks_for: dict[str, str]
+    tmp_path: Path, asks_for: dict[str, Any]
 ) -> None:
     site = one_at_a_time(tmp_path)
     asked: dict[str, Any] = {"time_limit_s": 9000.0, "checkpoint_exit_s": 15.0}

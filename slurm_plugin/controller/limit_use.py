@@ -3,10 +3,12 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 
 from dally.words import plural, span
 from slurm_plugin.client.slurm import AccountingLimits, Counted, Partition, ResourceLimit, SlurmJob
+from slurm_plugin.controller.managed_job import ManagedJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
 _OVER_PARTITION = "OverPartQOS"
@@ -40,6 +42,12 @@ class LimitUse:
         self._taken: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._known: dict[tuple[str, ...], tuple[ResourceLimit, ...]] = {}
 
+    def copy(self) -> "LimitUse":
+        """Another count that begins with what is taken in this one."""
+        other = copy(self)
+        other._licenses, other._taken = dict(self._licenses), self._taken.copy()
+        return other
+
     def hold(self, job: SlurmJob, gpus: int) -> None:
         """A job holds so many GPUs; its licences are no longer free."""
         left_s = job.time_limit_s or 0.0
@@ -47,6 +55,10 @@ class LimitUse:
             left_s = max(0.0, job.start_s + left_s - self._now)
         for limit in self._counting(job):
             self._taken[limit.name, _whose(limit, job)] += _amount(limit, job, gpus, left_s)
+
+    def counts(self, job: SlurmJob) -> bool:
+        """Whether a job takes of any limit or licence."""
+        return bool(job.licenses or self._counting(job))
 
     def promise(self, job: SlurmJob, gpus: int) -> None:
         """A job is to have so many GPUs, and licences that Slurm shows as free until then."""
@@ -60,7 +72,7 @@ class LimitUse:
 
         Args:
             job: The job, in one partition.
-            gpus: Fewest GPUs that it can run on.
+            gpus: That many.
         """
         for name, count in licenses_asked(job.licenses):
             free = self._licenses.get(name, count)
@@ -132,6 +144,38 @@ class LimitUse:
         if _OVER_PARTITION in self._qos_flags.get(job.qos, ()):
             return job.qos, of_partition
         return of_partition, job.qos
+
+
+class QueuedJobs:
+    """The jobs in the policy's queue, as far as limits and licences go: more may be there than can start.
+
+    Only jobs that differ compete there. Of hundreds that are alike, those that cannot start together would
+    only come and go.
+
+    Args:
+        use: What is taken.
+
+    Attributes:
+        use: What would be taken if all of them started.
+    """
+
+    def __init__(self, use: LimitUse) -> None:
+        self.use, self._kinds = use.copy(), set[tuple[object, ...]]()
+
+    def add(self, managed: ManagedJob, job: SlurmJob, gpus: int) -> None:
+        """A job is in the queue, and would have so many GPUs."""
+        if self.use.counts(job):
+            self.use.promise(job, gpus)
+            self._kinds.add(_kind(managed, job))
+
+    def has_one_like(self, managed: ManagedJob, job: SlurmJob) -> bool:
+        """Whether one is there that starts on the same nodes and takes the same of limits and licences."""
+        return _kind(managed, job) in self._kinds
+
+
+def _kind(managed: ManagedJob, job: SlurmJob) -> tuple[object, ...]:
+    payer = job.user, job.account, job.qos, job.partition
+    return managed.job.gang, managed.job.model, payer, job.licenses, frozenset(job.tres.items())
 
 
 def _whose(limit: ResourceLimit, job: SlurmJob) -> str:

@@ -75,10 +75,13 @@ class IneligiblePhase(PhaseRecord):
 
     Attributes:
         held: Its user or an administrator holds it: released, it is Dally's again, and not Slurm's.
+        accrues: Its wait goes on meanwhile, as its age does in Slurm: nodes, licences or limits are in
+            its way. Else it begins when the job is queued.
     """
 
     name: ClassVar[JobPhase] = JobPhase.INELIGIBLE
     held: bool = False
+    accrues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

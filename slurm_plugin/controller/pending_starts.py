@@ -39,6 +39,11 @@ class PendingStarts:
     def __contains__(self, job_id: object) -> bool:
         return job_id in self._pending
 
+    def gpus(self, job_id: str) -> int:
+        """GPUs that a job is to have; 0 if no start of it is pending."""
+        start = self._pending.get(job_id)
+        return 0 if start is None else sum(count for _, count in start.decision.allocation)
+
     def cover(self, job_ids: Collection[str]) -> bool:
         """Whether all these jobs have GPUs coming to them."""
         return self._pending.keys() >= set(job_ids)

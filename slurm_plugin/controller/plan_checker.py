@@ -43,11 +43,16 @@ class PlanChecker:
                     withheld = True
                     continue
             declined = self._in_vain(plan)
+            beyond: dict[str, str] = {}
             full: dict[str, dict[str, NodeResources]] = {}
             if not declined:
+                beyond = self._beyond_limits(plan)
+            if not declined and not beyond:
                 plan, declined, full = self._placed(plan)
-            if not declined and not full:
+            if not declined and not beyond and not full:
                 return plan
+            for job_id, why in beyond.items():
+                self._reconciler.start_beyond_limit(self._managed_jobs[job_id], now, why)
             for job_id, why in declined.items():
                 self._reconciler.start_declined(self._managed_jobs[job_id], now, why)
             for job_id, nodes in full.items():
@@ -89,6 +94,23 @@ class PlanChecker:
 
     def _has_not_run(self, managed: ManagedJob) -> bool:
         return self._state.jobs[managed.job_id].first_start_s == inf
+
+    def _beyond_limits(self, plan: Plan) -> dict[str, str]:
+        """The starts that limits and licences do not allow beside those before them, and why not."""
+        beyond: dict[str, str] = {}
+        conditions, pending = self._reconciler.conditions, self._reconciler.pending_starts
+        use = self._reconciler.limit_use.copy()
+        for each in plan.decisions:
+            managed = self._managed_jobs.get(each.job_id)
+            waits = managed is not None and isinstance(managed.phase, PendingPhase)
+            if not isinstance(each, Start) or managed is None or not waits or each.job_id in pending:
+                continue
+            gpus = sum(count for _, count in each.allocation)
+            if why := conditions.refusal(managed, use, gpus):
+                beyond[each.job_id] = why
+            else:
+                use.promise(self._reconciler.seen(each.job_id), gpus)
+        return beyond
 
     def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.

@@ -29,6 +29,7 @@ from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
 from slurm_plugin.controller.job_requests import RequestReader, asked_size, release_order, shown_size
+from slurm_plugin.controller.limit_use import QueuedJobs
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -90,6 +91,7 @@ class Reconciler:
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
         conditions: What Slurm would hold against a start beside GPUs.
+        limit_use: What is taken of limits and licences, pending starts included.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -107,6 +109,7 @@ class Reconciler:
         self._reader = RequestReader(config, self.state.best_level, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
+        self.limit_use = self.conditions.limit_use(-inf)
         self._requeues = ForeignRequeues(config.backoff_s)
         self._segments = SegmentWatch(self.managed_jobs, log)
         self._seen: dict[str, SlurmJob] = {}
@@ -445,12 +448,20 @@ class Reconciler:
                 self.transitions.retry(managed, now)
 
     def _admit(self, now: float) -> None:
-        """Put the jobs that may start now into the policy's queue, and take the others out."""
+        """Put the jobs that may start now into the policy's queue, and take the others out.
+
+        Jobs for which others leave have their share of limits and licences first. All others that fit into
+        what is left are queued: an older one may wait for GPUs that a younger one does not need. Of jobs that
+        are alike only as many are queued as fit together.
+        """
         slots = array_slots(self._seen.values(), self.managed_jobs)
-        use = self.conditions.limit_use(now)
+        self.limit_use = use = self.conditions.limit_use(now)
+        queued = QueuedJobs(use)
         waiting = [managed for managed in self.managed_jobs.values() if isinstance(managed.phase, _WAITS)]
-        for managed in sorted(waiting, key=_arrival):
-            job, until_s = self._seen[managed.job_id], inf
+        for managed in sorted(
+            waiting, key=lambda each: (each.job_id not in self.pending_starts, _arrival(each))
+        ):
+            job, until_s, accrues = self._seen[managed.job_id], inf, False
             held = isinstance(managed.phase, IneligiblePhase) and managed.phase.held
             if job.state is not State.PENDING:
                 why = f"Slurm shows it as {job.state_name}"
@@ -466,15 +477,23 @@ class Reconciler:
                 paused, paused_s = self._requeues.pause(managed.job_id, now)
                 if paused and not why:
                     why, until_s = paused, paused_s
-                why = why or self.conditions.refusal(managed, use)
+                accrues = not why
+                pending_gpus = self.pending_starts.gpus(managed.job_id)
+                gpus = pending_gpus or managed.job.least_gpus
+                why = why or self.conditions.refusal(managed, use, gpus)
                 if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
                     until_s = now + self._config.backoff_s
+                beside = not why and not pending_gpus and self.conditions.refusal(managed, queued.use, gpus)
+                if beside and queued.has_one_like(managed, job):
+                    why = "a job like it goes first, and a limit or licence is not enough for both"
             if not why:
-                use.promise(job, managed.job.least_gpus)
+                if pending_gpus:
+                    use.promise(job, pending_gpus)
+                queued.add(managed, job, gpus)
                 if isinstance(managed.phase, IneligiblePhase):
                     self.transitions.queue(managed, now)
             elif isinstance(managed.phase, PendingPhase) or managed.reason != why:
-                self.transitions.set_ineligible(managed, now, why, until_s, held)
+                self.transitions.set_ineligible(managed, now, why, until_s, held, accrues)
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
@@ -510,6 +529,10 @@ class Reconciler:
             self._log(now, "start_declined", job=managed.job_id, reason=why)
         self.transitions.note_refusals(managed, replace(managed.refusals, declined=why))
         self.transitions.set_ineligible(managed, now, why, until_s=now + self._config.backoff_s)
+
+    def start_beyond_limit(self, managed: ManagedJob, now: float, why: str) -> None:
+        """It was to start beside others that take what is left of a limit or licence."""
+        self.transitions.set_ineligible(managed, now, why, accrues=True)
 
     def nodes_full(self, managed: ManagedJob, lacking: Mapping[str, NodeResources], now: float) -> None:
         """A start was decided on nodes without the CPUs or memory for it: they are kept from the job."""

@@ -221,12 +221,12 @@ class StartConditions:
 
     # Partitions, limits and licences.
 
-    def refusal(self, managed: ManagedJob, use: LimitUse) -> str:
-        """Why a waiting job may start in none of its partitions now, whatever is free; empty if it may."""
+    def refusal(self, managed: ManagedJob, use: LimitUse, gpus: int) -> str:
+        """Why a waiting job may have so many GPUs in none of its partitions now; empty if it may."""
         refusals = []
         for job in in_one_partition(self._jobs[managed.job_id]):
             why = self._partition_refusal(managed, job)
-            why = why or use.refusal(_as_submitted(managed, job), managed.job.least_gpus)
+            why = why or use.refusal(_as_submitted(managed, job), gpus)
             if not why:
                 return ""
             refusals.append(why)

@@ -100,10 +100,17 @@ class JobTransitions:
 
     def queue(self, managed: ManagedJob, now: float) -> None:
         """Put a job into the policy's queue: nothing but a placement is missing."""
-        if managed.phase.until_s == inf and managed.reason != NEW:  # what it waited for was not a placement
-            managed.history = replace(managed.history, origin_s=now)
+        self._begin_wait(managed, now)
         self._submit(managed, now)
         self._enter(managed, JobEvent.QUEUE, PendingPhase(now, "in the queue"))
+
+    @staticmethod
+    def _begin_wait(managed: ManagedJob, now: float) -> None:
+        """A job begins to wait for GPUs if until now something else was in its way."""
+        phase = managed.phase
+        other = isinstance(phase, IneligiblePhase) and phase.until_s == inf and not phase.accrues
+        if other and managed.reason != NEW:
+            managed.history = replace(managed.history, origin_s=now)
 
     def meet_running(self, managed: ManagedJob, now: float) -> None:
         """Slurm runs a job that the policy does not know; it is told of it, before `start`."""
@@ -111,7 +118,13 @@ class JobTransitions:
         self._enter(managed, JobEvent.MEET_RUNNING, PendingPhase(now, managed.reason))
 
     def set_ineligible(
-        self, managed: ManagedJob, now: float, why: str, until_s: float = inf, held: bool = False
+        self,
+        managed: ManagedJob,
+        now: float,
+        why: str,
+        until_s: float = inf,
+        held: bool = False,
+        accrues: bool = False,
     ) -> None:
         """Take a job out of the policy's queue until something changes.
 
@@ -120,7 +133,9 @@ class JobTransitions:
         self._withdraw(managed, now)
         if held:
             self._orders.pop(managed.job_id, None)
-        record = IneligiblePhase(now, why, held, until_s=until_s)
+        if accrues:
+            self._begin_wait(managed, now)
+        record = IneligiblePhase(now, why, held, accrues, until_s=until_s)
         self._enter(managed, JobEvent.SET_INELIGIBLE, record)
 
     def retry(self, managed: ManagedJob, now: float) -> None:

@@ -212,6 +212,83 @@ def test_a_licence_that_a_job_of_slurms_own_is_about_to_take_is_not_promised(tmp
     assert not site.events("start_failed")
 
 
+ASKING = pytest.mark.parametrize("asks_for", [{"licenses": "matlab"}, {"qos": "low"}], ids=["licence", "qos"])
+"""Jobs of which one may run at a time."""
+
+
+def one_at_a_time(folder: Path) -> Site:
+    jobs = of_low("GrpJobs", 1, "job")
+    site = limited(folder, jobs)
+    site.slurm.total_licenses["matlab"] = 1
+    return site
+
+
+@ASKING
+def test_a_job_that_waits_for_gpus_leaves_limits_and_licences_to_younger_ones(
+    tmp_path: Path, asks_for: dict[str, Any]
+) -> None:
+    site = one_at_a_time(tmp_path)
+    site.submit(gpus_per_node=4, user="bob", run_time_s=300.0, time_limit_s=400.0)
+    site.live(10)
+    whole: dict[str, Any] = {"nodes": 4, "gpus_per_node": 4, "run_time_s": 100.0, "time_limit_s": 900.0}
+    large, like_it = (site.submit(**whole, **asks_for) for _ in range(2))
+    site.live(20)
+    assert site.managed(large).phase.name is JobPhase.PENDING
+    why = "a job like it goes first, and a limit or licence is not enough for both"
+    assert site.managed(like_it).reason == why
+    small = site.submit(gpus_per_node=1, run_time_s=50.0, time_limit_s=60.0, **asks_for)
+    site.live(40)
+    assert site.states()[small] == "RUNNING"
+    for waits in (large, like_it):
+        assert site.managed(waits).reason in (
+            "it asks for 1 of licence matlab, and 0 are free",
+            "GrpJobs of QOS low is 1 job: so many run or are about to",
+        )
+    site.live(550)
+    assert {site.states()[job] for job in (large, like_it)} == {"COMPLETED"}
+    assert not site.events("start_failed")
+
+
+@ASKING
+def test_of_starts_decided_at_once_only_as_many_come_as_limits_and_licences_allow(
+    tmp_path: Path, asks_for: dict[str, Any]
+) -> None:
+    site = one_at_a_time(tmp_path)
+    asked: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 9000.0, "checkpoint_exit_s": 1.0}
+    others = [site.submit("", "USR1", 20, user="bob", **asked) for _ in range(4)]
+    site.live(10)
+    jobs = [
+        site.submit(gpus_per_node=gpus, run_time_s=50.0, time_limit_s=60.0, **asks_for) for gpus in (4, 3, 2)
+    ]
+    site.live(40)
+    assert len(site.events("stop")) == 1
+    assert sorted(site.states()[job] for job in jobs) == ["PENDING", "PENDING", "RUNNING"]
+    site.live(300)
+    assert {site.states()[job] for job in jobs} == {"COMPLETED"}
+    assert {site.states()[job] for job in others} == {"RUNNING"}
+    assert not site.events("start_failed")
+
+
+@ASKING
+def test_what_a_job_needs_for_which_others_leave_is_given_to_nobody_else(
+    tmp_path: Path, asks_for: dict[str, Any]
+) -> None:
+    site = one_at_a_time(tmp_path)
+    asked: dict[str, Any] = {"time_limit_s": 9000.0, "checkpoint_exit_s": 15.0}
+    for gpus in (4, 4, 4, 2):
+        site.submit("", "USR1", 20, user="bob", gpus_per_node=gpus, **asked)
+    site.live(10)
+    first = site.submit(gpus_per_node=4, run_time_s=50.0, time_limit_s=60.0, **asks_for)
+    site.live(15)
+    assert len(site.events("stop")) == 1
+    second = site.submit(gpus_per_node=1, run_time_s=5.0, time_limit_s=10.0, **asks_for)
+    site.live(40)
+    assert (site.states()[first], site.states()[second]) == ("RUNNING", "PENDING")
+    site.live(100)
+    assert site.states()[second] == "COMPLETED"
+    assert not site.events("start_failed")
+
+
 @pytest.mark.parametrize(
     ("limit", "first", "second", "why"),
     [

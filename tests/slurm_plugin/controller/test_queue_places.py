@@ -58,6 +58,43 @@ def test_only_a_person_who_holds_a_job_makes_it_lose_its_place(tmp_path: Path, b
     )
 
 
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("by_person", [False, True])
+def test_a_wait_goes_on_while_nodes_or_licences_are_away_and_begins_anew_after_a_hold(
+    tmp_path: Path, by_person: bool, limited: bool
+) -> None:
+    site, _, job = waiting_pair(tmp_path)
+    site.slurm.total_licenses["matlab"] = 0
+    since_s = site.managed(job).history.origin_s
+    if by_person:
+        site.slurm.hold(job)
+        site.run_to(20)
+        if limited:
+            site.slurm.update(job, licenses="matlab")
+        site.slurm.release(job)
+        since_s = 20.0
+    elif limited:
+        site.slurm.update(job, licenses="matlab")
+    site.run_to(30)
+    nodes = [machine.name for machine in TWO.machines]
+    for node in nodes:
+        site.slurm.set_node(node, "drain")
+    site.run_to(40)
+    why = (
+        "it asks for 1 of licence matlab, and 0 are free"
+        if limited
+        else "too few of the nodes that it may use"
+    )
+    assert site.managed(job).reason.startswith(why)
+    for node in nodes:
+        site.slurm.set_node(node, "")
+    site.slurm.total_licenses["matlab"] = 1
+    site.run_to(50)
+    assert site.managed(job).phase.name is JobPhase.PENDING
+    assert site.controller.scheduler.state.jobs[job].origin_s == pytest.approx(since_s, abs=5)
+    assert site.managed(job).history.origin_s == pytest.approx(since_s, abs=5)
+
+
 def test_a_controller_that_drains_says_so_of_the_jobs_that_wait(tmp_path: Path) -> None:
     site, older, _ = waiting_pair(tmp_path)
     site.mode = ControllerMode(drain=True)

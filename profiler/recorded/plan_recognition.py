@@ -20,6 +20,8 @@ and 2 gather it once. So elements gathered are twice or once those reduced."""
 _NAMED = 8
 """So many ranks are named that left no record."""
 
+_MESSAGES = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+
 _REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
 """Gloo reduces and scatters by an all-reduce."""
 
@@ -100,7 +102,7 @@ def _group_traffic(record: RankRecord, doubts: list[str]) -> list[AxisTraffic]:
     """The groups of a rank that send something in each step, messages apart."""
     by_group: dict[str, list[Collective]] = defaultdict(list)
     for each in record.step:
-        if each.kind is not CollectiveKind.SEND and each.elements >= _SMALL:
+        if each.kind not in _MESSAGES and each.elements >= _SMALL:
             by_group[each.group].append(each)
     found = []
     for name, calls in by_group.items():

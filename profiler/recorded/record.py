@@ -49,6 +49,7 @@ class CollectiveKind(StrEnum):
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
     SEND = "send"
+    RECEIVE = "receive"
     OTHER = "other"
 
 
@@ -61,6 +62,7 @@ _KINDS = {
     "alltoall": CollectiveKind.ALL_TO_ALL,
     "broadcast": CollectiveKind.BROADCAST,
     "send": CollectiveKind.SEND,
+    "recv": CollectiveKind.RECEIVE,
 }
 
 

@@ -128,6 +128,15 @@ def test_every_version_of_torch_trains_and_learn_tells_what_is_missing(
     assert "median of 20" in said.output
 
 
+@pytest.mark.parametrize("dump", ["_dump_nccl_trace_json", "_dump_fr_trace_json"])
+def test_of_two_flight_recorders_the_one_that_saw_the_training_is_read(tmp_path: Path, dump: str) -> None:
+    """PyTorch 2.11 with CUDA has one for NCCL and one for all else."""
+    both = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
+    write_torch(tmp_path, dump=dump, empty=tuple(each for each in both if each != dump))
+    assert_trained(python(tmp_path, job()))
+    assert [len(record.collectives) for record in records(tmp_path).records] == [20]
+
+
 def test_what_a_rank_starts_or_forks_is_no_rank(folder: Path) -> None:
     """A fork that ends as Python does, and a program of the rank that trains, too."""
     other = job(after="adam.step(); print('must not count')")

@@ -7,6 +7,7 @@ import sys
 from dally.jobs.job import CHECKPOINTED
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.workloads.ranks import ROOT
+from workloads.group import free_port
 
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
 SMALL = {
@@ -47,7 +48,8 @@ def submit(local_slurm: LocalSlurm, steps: int, nodes: int) -> str:
     script.write_text(text.format(folder=local_slurm.work, steps=steps))
     options = ("--parsable", "--no-requeue", f"--chdir={ROOT}", f"--output={local_slurm.work}/output")
     size = (f"--nodes={nodes}", "--gpus-per-node=1", "--ntasks-per-node=1")
-    export = "--export=ALL,MASTER_ADDR=127.0.0.1,OMP_NUM_THREADS=1"
+    # Beside this cluster there may be others, whose jobs have the same numbers and so the same ports.
+    export = f"--export=ALL,MASTER_ADDR=127.0.0.1,MASTER_PORT={free_port()},OMP_NUM_THREADS=1"
     return local_slurm.run("sbatch", *options, *size, export, str(script)).strip()
 
 

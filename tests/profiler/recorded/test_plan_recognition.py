@@ -74,6 +74,18 @@ def test_the_programs_own_word_tells_context_from_tensor(tmp_path: Path) -> None
     assert str(recognised(tmp_path, 4, groups, step).plan) == "cp=2,dp=2"
 
 
+def test_what_stages_receive_makes_no_other_axis(tmp_path: Path) -> None:
+    """NCCL's Flight Recorder tells both ends of a message."""
+    for rank, other in ((0, 1), (1, 0)):
+        step = [
+            entry("0", f"nccl:send {rank}->{other}", SHAPE),
+            entry("0", f"nccl:recv {rank}<-{other}", SHAPE),
+        ]
+        write(tmp_path, rank, 2, {"0": ([0, 1], "default_pg")}, [*step, entry("0", "nccl:coalesced", [])])
+    found = recognise(read_run(tmp_path).records)
+    assert (str(found.plan), found.doubts) == ("pp=2", ())
+
+
 def test_a_name_that_does_not_fit_what_is_sent_is_told(tmp_path: Path) -> None:
     found = recognised(tmp_path, 2, {"1": ([0, 1], "mesh_tp")}, [entry("1", REDUCE, BUCKET)])
     assert str(found.plan) == "tp=2"

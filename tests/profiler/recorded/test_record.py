@@ -36,7 +36,7 @@ def test_a_rank_of_a_ring_of_four_sends(kind: CollectiveKind, sent: float) -> No
         ("nccl:all_to_all", CollectiveKind.ALL_TO_ALL),
         ("gloo:broadcast", CollectiveKind.BROADCAST),
         ("nccl:send 0->1", CollectiveKind.SEND),
-        ("nccl:recv 0<-1", CollectiveKind.OTHER),
+        ("nccl:recv 0<-1", CollectiveKind.RECEIVE),
     ],
 )
 def test_the_names_of_nccl_and_gloo_are_known(tmp_path: Path, name: str, kind: CollectiveKind) -> None:

@@ -235,13 +235,21 @@ def job_folder(variables: Any) -> Path:
 
 
 def _remembered_collectives() -> tuple[bytes, str]:
-    """What Flight Recorder tells as JSON, and why it tells nothing; empty if it does."""
-    try:
-        c10d = sys.modules["torch._C._distributed_c10d"]
-        dump = getattr(c10d, "_dump_fr_trace_json", None) or c10d._dump_nccl_trace_json
-        trace = dump()
-    except Exception as error:
-        return b"{}", f"this PyTorch has no Flight Recorder that can be read: {error!r}"
+    """What Flight Recorder tells as JSON, and why it tells nothing; empty if it does.
+
+    Since 2.8 PyTorch keeps what goes through NCCL apart from the rest: the longer trace has the training.
+    """
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    traces, why = [], "it has no function that tells"
+    for name in ("_dump_nccl_trace_json", "_dump_fr_trace_json"):
+        if hasattr(c10d, name):
+            try:
+                traces.append(getattr(c10d, name)())
+            except Exception as error:
+                why = repr(error)
+    if not traces:
+        return b"{}", f"this PyTorch has no Flight Recorder that can be read: {why}"
+    trace = max(traces, key=len)
     return (trace if isinstance(trace, bytes) else trace.encode()), ""
 
 

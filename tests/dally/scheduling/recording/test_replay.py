@@ -72,7 +72,11 @@ def test_another_process_decides_the_same(busy: Path) -> None:
 def test_every_change_of_a_scheduler_is_recorded_and_told_again() -> None:
     changes = {name for name, each in vars(Scheduler).items() if callable(each) and name[0] != "_"}
     changes -= {"advance"}  # `decide` calls it
-    facts = {"wait_explained": "waits", "plan_applied": "settle"}  # recordings keep their words
+    facts = {
+        "wait_explained": "waits",
+        "plan_applied": "settle",
+        "observe_steps": "steps",
+    }  # as they are written
     assert {facts.get(name, name) for name in changes} == set(FACTS_TOLD) | {"decide"}
     assert changes <= vars(RecordedScheduler).keys()
 

@@ -103,7 +103,7 @@ def simulate(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job
 def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]) -> None:
     """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
     with TemporaryDirectory() as folder:
-        site = Site(Path(folder), topology, policy, PROFILES, knowledge=knowledge)
+        site = Site(Path(folder), topology, policy, PROFILES, knowledge=knowledge, step_times="ignore")
         site.slurm.enforces_limits = False
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)

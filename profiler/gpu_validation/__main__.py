@@ -20,6 +20,7 @@ from profiler.gpu_validation.checks import (
 from profiler.gpu_validation.commands import StepError, last_line, run_command
 from profiler.gpu_validation.preemption import checkpoint_and_resume, controller_preempts
 from profiler.gpu_validation.profile_checks import judge_compute, judge_counters, judge_link, read_profiles
+from profiler.gpu_validation.recorder_check import judge_records, record_ranks
 
 LIMIT_S = 465.0
 """Of all checks together: under eight minutes, with the start and the summary."""
@@ -123,9 +124,13 @@ def _reduce_over_link(work: CheckFolder) -> str:
     return judge_link(read_profiles(out)["resnet18"], _RATE_BPS)
 
 
+def _record_nccl(work: CheckFolder) -> str:
+    return judge_records(record_ranks(work, "resnet18", "nccl"), "resnet18")
+
+
 CHECKS = (
     GpuCheck("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
-    GpuCheck("compute in bf16", 210.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
+    GpuCheck("compute in bf16", 180.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
     GpuCheck(
         "NVML counters",
         10.0,
@@ -137,7 +142,8 @@ CHECKS = (
     GpuCheck(
         "NCCL over a link", 75.0, _reduce_over_link, _PYTHON, _PROCESSES | _NETWORK, ("torch sees the GPU",)
     ),
-    GpuCheck("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
+    GpuCheck("the recorder", 60.0, _record_nccl, _PYTHON, {}, ("torch sees the GPU",)),
+    GpuCheck("checkpoint and resume", 45.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
     GpuCheck(
         "the controller",
         100.0,

@@ -53,7 +53,7 @@ def test_a_gpu_that_torch_does_not_see_fails_and_nothing_counts_as_passed(
 ) -> None:
     done = validate({**nvidia_smi, "CUDA_VISIBLE_DEVICES": ""}, tmp_path / "out")
     assert done.returncode == 1
-    assert "0 of 6 checks passed" in done.stdout
+    assert "0 of 7 checks passed" in done.stdout
     data = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert data["machine"] == "NVIDIA H100 80GB HBM3, 81559 MiB, 550.54"
     first, *others = data["checks"]

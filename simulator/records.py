@@ -81,6 +81,7 @@ def record(job: JobState, counters: JobCounters, now: float, status: str = "") -
         levels=";".join(f"{level}:{count}" for level, count in sorted(counters.levels.items())),
         status=status or job.phase.upper(),
         gpu_s=job.attained_s(now) if request.kind is not JobKind.RIGID else None,
+        plan=str(request.plan or ""),
     )
 
 

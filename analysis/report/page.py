@@ -21,9 +21,11 @@ from analysis.report.history import ReadRun, number_jobs, read_histories
 from analysis.report.packing import Pack, deflated
 from analysis.report.runs import WholeRun
 from analysis.report.tables import (
+    MOST_PLANS,
     gpu_time_by_model,
     headline_table,
     levels_by_model,
+    plan_table,
     preemption_table,
     timer_table,
 )
@@ -45,7 +47,7 @@ def pack_data(runs: Sequence[ReadRun], jobs: Sequence[JobRecord], verdict: Verdi
     pack.value("folders", [str(each.run.folder) for each in runs])
     pack.value("timeline_block", BLOCK)
     pack.texts("job.id", [job.job_id for job in jobs])
-    for name in ("user", "group", "model"):
+    for name in ("user", "group", "model", "plan"):
         pack.chosen(f"job.{name}", [getattr(job, name) for job in jobs])
     pack.array("job.gpus", [job.gpus for job in jobs], "u4")
     pack.array("job.submit_s", [job.submit_s for job in jobs], "f4")
@@ -120,6 +122,8 @@ def render(runs: Sequence[WholeRun], verdict: Verdict) -> str:
         headline=headline_table(runs),
         levels=levels,
         placements=levels_by_model(by_model, len(levels)),
+        plans=plan_table(runs),
+        plans_shown=MOST_PLANS,
         timers=timer_table(histories),
         preemptions=preemption_table(runs, histories),
         origin=origin(runs),

@@ -10,7 +10,7 @@ from statistics import median
 from analysis.report.history import DOWN, PlacementTimer, RunHistory
 from analysis.report.runs import WholeRun
 from dally.runs.records import JobRecord
-from dally.runs.summary import Summary
+from dally.runs.summary import Summary, summarise
 from dally.words import change, duration, share
 
 _LEARNT = re.compile(r"tuned from (\d+) waits")
@@ -197,6 +197,41 @@ def _preemption_row(run: WholeRun, history: RunHistory) -> list[Cell]:
         duration(run.summary.lost_gpu_s) if run.summary.lost_gpu_s else _NONE,
     ]
     return [Cell(text) for text in texts]
+
+
+MOST_PLANS = 12
+PLAN_COLUMNS = (
+    ReportColumn("completed", "jobs that completed", lambda run: run.completed, _count, ""),
+    ReportColumn("completion time", "from submission to end; mean", lambda run: run.jct_s.mean),
+    ReportColumn("waiting", "without GPUs, over a job's whole life; mean", lambda run: run.queue_s.mean),
+    ReportColumn("network", "of running, what waited for the network; mean", lambda run: run.comm_s.mean),
+)
+
+
+def plan_table(runs: Sequence[WholeRun]) -> ReportTable:
+    """Jobs by model and training plan under each run, the plan with most GPU time in the first run first."""
+    plans: dict[str, dict[str, list[JobRecord]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for record in run.records:
+            if record.plan:
+                plans[f"{record.model} {record.plan.replace(',', ', ')}".strip()][run.name].append(record)
+    rows = []
+    for plan in sorted(plans, key=lambda plan: -_held_s(plans[plan][runs[0].name]))[:MOST_PLANS]:
+        first: Summary | None = None
+        for run in runs:
+            records = plans[plan][run.name]
+            summary = summarise(records, run.cluster["gpus"], run.end_s)
+            gpus = sorted({record.gpus for record in records})
+            cells = [_compared(column, summary, first) for column in PLAN_COLUMNS]
+            rows.append(("" if first else plan, [Cell(run.name), Cell(", ".join(map(str, gpus))), *cells]))
+            first = first or summary
+    headings = [("run", ""), ("GPUs", "of a job"), *((each.heading, each.meaning) for each in PLAN_COLUMNS)]
+    return ReportTable(headings, rows)
+
+
+def _held_s(records: Sequence[JobRecord]) -> float:
+    """GPU-seconds held, all together."""
+    return sum(record.held_gpu_s for record in records)
 
 
 MOST_MODELS = 12

@@ -46,6 +46,7 @@ class JobRecord:
         levels: Placements by level, e.g. `machine:2;rack:1`.
         status: COMPLETED, FAILED, REJECTED (larger than the cluster), or RUNNING or WAITING in a partial run.
         gpu_s: GPU-seconds held, of a job whose GPUs may vary; None: its gang's all the time.
+        plan: Its training plan, as a trace names it; empty for none.
     """
 
     job_id: str
@@ -67,6 +68,7 @@ class JobRecord:
     levels: str
     status: str
     gpu_s: float | None = None
+    plan: str = ""
 
     @property
     def jct_s(self) -> float:
@@ -86,12 +88,12 @@ class JobRecord:
 
 
 COLUMNS = tuple(field.name for field in fields(JobRecord))
-OPTIONAL = ("gpu_s",)
-"""Columns, the last ones, that a file has only if some job has a value there."""
+OPTIONAL = ("gpu_s", "plan")
+"""Columns, the last ones, that a file has only as far as some job has a value there."""
 _VALUES = attrgetter(*COLUMNS)
-_TEXT = {"job_id", "user", "group", "model", "levels", "status"}
+_TEXT = {"job_id", "user", "group", "model", "levels", "status", "plan"}
 _WHOLE = {"gpus", "preemptions", "failures"}
-_MISSABLE = {"start_s", "end_s", *OPTIONAL}
+_MISSABLE = {"start_s", "end_s", "gpu_s"}
 
 
 def shown(value: object) -> str:
@@ -118,13 +120,14 @@ class JobsFile:
         self._places, self._starts = array("q"), array("q", [0])
         self._text = StringIO(newline="")
         self._write = csv.writer(self._text, lineterminator="\n").writerow
-        self._varied = False
+        self._optional = 0
 
     def add(self, place: int, record: JobRecord) -> None:
         """Take the record whose line comes after those of lower places."""
         self._places.append(place)
         self._starts.append(self._starts[-1] + self._lines.write(self._line(_VALUES(record))))
-        self._varied = self._varied or record.gpu_s is not None
+        used = 2 if record.plan else int(record.gpu_s is not None)
+        self._optional = max(self._optional, used)
 
     def _line(self, values: Iterable[object]) -> bytes:
         self._text.seek(0)
@@ -133,15 +136,16 @@ class JobsFile:
         return self._text.getvalue().encode()
 
     def close(self) -> None:
-        """Write the file; the last column only if a record has a value there."""
-        columns = COLUMNS if self._varied else COLUMNS[:-1]
+        """Write the file, without the last columns in which no record has a value."""
+        empty = len(OPTIONAL) - self._optional
+        columns = COLUMNS[: len(COLUMNS) - empty]
         with self._path.open("wb") as file:
             file.write(self._line(columns))
             for number in sorted(range(len(self._places)), key=self._places.__getitem__):
                 start, end = self._starts[number : number + 2]
                 self._lines.seek(start)
                 line = self._lines.read(end - start)
-                file.write(line if self._varied else line[:-2] + b"\n")  # less the comma of an empty column
+                file.write(line[: len(line) - empty - 1] + b"\n")  # less a comma for each of these
         self._lines.close()
 
 

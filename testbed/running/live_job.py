@@ -111,6 +111,7 @@ def record(live: LiveJob, topology: Topology, origin_s: float, until_s: float) -
         levels=";".join(f"{level}:{count}" for level, count in sorted(levels.items())),
         status=live.status,
         gpu_s=None if job.kind is JobKind.RIGID else sum(gpu_s),
+        plan=str(job.plan or ""),
     )
 
 

@@ -19,7 +19,8 @@ class JobList {
     this.model = data.chosen("job.model");
     this.user = data.chosen("job.user");
     this.group = data.chosen("job.group");
-    this.haystack = Array.from({ length: this.count }, (_, job) => `${jobName(data, job)} ${this.user(job)} ${this.group(job)} ${this.model(job)}`.toLowerCase());
+    this.plan = data.chosen("job.plan");
+    this.haystack = Array.from({ length: this.count }, (_, job) => `${jobName(data, job)} ${this.user(job)} ${this.group(job)} ${this.model(job)} ${this.plan(job)}`.toLowerCase());
     document.getElementById("search").addEventListener("input", () => this.refresh());
     document.getElementById("earlier").addEventListener("click", () => this.turn(-1));
     document.getElementById("later").addEventListener("click", () => this.turn(1));

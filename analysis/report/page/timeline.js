@@ -14,8 +14,8 @@ async function timelineOf(data, run, job) {
 }
 
 function factsOf(data, job) {
-  const model = data.chosen("job.model")(job), user = data.chosen("job.user")(job);
-  const asked = `${plural(data.array("job.gpus")[job], "GPU")}${model ? `, ${model}` : ""}${user ? `, of ${user}` : ""}`;
+  const model = data.chosen("job.model")(job), plan = data.chosen("job.plan")(job), user = data.chosen("job.user")(job);
+  const asked = `${plural(data.array("job.gpus")[job], "GPU")}${model ? `, ${model}` : ""}${plan ? `, ${plan}` : ""}${user ? `, of ${user}` : ""}`;
   return `${asked}; submitted at ${moment(data.array("job.submit_s")[job])}`;
 }
 

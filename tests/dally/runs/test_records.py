@@ -77,6 +77,14 @@ def test_gpu_seconds_have_a_column_only_where_those_of_a_job_may_vary(tmp_path: 
     assert (varied.held_gpu_s, varied.mean_gpus) == (9000.5, 9000.5 / 900)
 
 
+def test_plans_have_a_column_only_where_a_job_has_one(tmp_path: Path) -> None:
+    planned = replace(RECORD, plan="tp=8,dp=2,micro=1,sequence=8192")
+    for records in ([planned, WAITING], [planned, replace(RECORD, gpu_s=9000.5)], [WAITING]):
+        write_jobs(tmp_path / "jobs.csv", records)
+        assert read_jobs(tmp_path) == records
+    assert "plan" not in (tmp_path / "jobs.csv").read_text()
+
+
 def test_truncated_events_are_named_by_line(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text('{"t":0,"event":"submit"}\n{"t":1,"ev')
     with pytest.raises(InputError, match=r"events.jsonl:2: not a JSON object, the file may be truncated"):

@@ -94,8 +94,9 @@ def load_priorities(source: str) -> PrioritySettings:
     """
     if source == ON:
         return PrioritySettings()
+    text = read_text(Path(source))
     with naming(source):
-        return parse_priorities(parse_toml(read_text(Path(source))))
+        return parse_priorities(parse_toml(text))
 
 
 def parse_priorities(table: Mapping[str, Any]) -> PrioritySettings:

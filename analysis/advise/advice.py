@@ -7,6 +7,7 @@ from analysis.advise.calibration import TODAYS, Calibration, calibrate
 from analysis.advise.effects import EVEN, Effects, SimulatedPair, effects
 from analysis.advise.simulated import Runner, SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption, Site
+from dally.jobs.priority import DEFAULT_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,10 @@ SETTINGS = (
 """Settings to try, those first that ask least of a site."""
 
 
+RATIOS = (1.0, 0.9, DEFAULT_RATIO, 0.5, 0.0)
+"""What `priority_ratio` in dally.toml may be, from equals only to no priorities at all."""
+
+
 def choose(settings: Sequence[Setting], outcomes: Sequence[SimulatedTimes]) -> Setting:
     """The setting with the least mean completion time; of those within 1 %, the one that asks for least.
 
@@ -45,6 +50,21 @@ def choose(settings: Sequence[Setting], outcomes: Sequence[SimulatedTimes]) -> S
 
 
 @dataclass(frozen=True)
+class RatioEffects:
+    """What a priority ratio does under the first case.
+
+    Attributes:
+        ratio: The ratio.
+        outcome: What became of the jobs with the chosen setting.
+        effects: Which jobs would have gained and which lost, against today's scheduler.
+    """
+
+    ratio: float
+    outcome: SimulatedTimes
+    effects: Effects
+
+
+@dataclass(frozen=True)
 class PolicyComparison:
     """Dally against today's scheduler.
 
@@ -53,12 +73,14 @@ class PolicyComparison:
         chosen: The setting to start with.
         pairs: Simulations of it and of today's scheduler under every case.
         effects: Which jobs would have gained and which lost.
+        ratios: The same with other priority ratios; empty where no priorities are known.
     """
 
     settings: Sequence[tuple[Setting, SimulatedTimes]]
     chosen: Setting
     pairs: Sequence[SimulatedPair]
     effects: Effects
+    ratios: Sequence[RatioEffects] = ()
 
 
 @dataclass(frozen=True)
@@ -106,17 +128,20 @@ class AdvicePlan:
         todays: What today's scheduler may be; the first if there are none.
         settings: Settings of Dally to try.
         cases: What is assumed of the jobs' models.
+        ratios: Priority ratios to try beside the default.
     """
 
     calibrated: bool
     todays: Sequence[str]
     settings: Sequence[Setting]
     cases: Sequence[ModelAssumption]
+    ratios: Sequence[float] = ()
 
     @property
     def simulations(self) -> int:
         """How many simulations this takes."""
-        return len(self.todays) * self.calibrated + 1 + len(self.settings) + 2 * (len(self.cases) - 1)
+        compared = len(self.settings) + 2 * (len(self.cases) - 1) + len(self.ratios)
+        return len(self.todays) * self.calibrated + 1 + compared
 
 
 def plan_simulations(
@@ -131,7 +156,8 @@ def plan_simulations(
         cases: What is assumed of the jobs' models.
     """
     settings = [Setting(policy, "")] if policy else SETTINGS
-    return AdvicePlan(bool(site.history.started), [today] if today else TODAYS, settings, cases)
+    ratios = [ratio for ratio in RATIOS if ratio != DEFAULT_RATIO] if site.priorities else []
+    return AdvicePlan(bool(site.history.started), [today] if today else TODAYS, settings, cases, ratios)
 
 
 def advise(site: Site, todo: AdvicePlan, simulate: Runner) -> Advice:
@@ -166,4 +192,13 @@ def _compare(site: Site, todo: AdvicePlan, base: SimulatedTimes, simulate: Runne
     )
     pairs = [SimulatedPair(base, best), *(SimulatedPair(*rest[at : at + 2]) for at in range(0, len(rest), 2))]
     settings = list(zip(todo.settings, tried, strict=True))
-    return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs))
+    outcomes = simulate([SimulationTask(chosen.policy, first, ratio) for ratio in todo.ratios])
+    if outcomes:
+        outcomes = sorted([*outcomes, best], key=lambda outcome: -outcome.task.priority_ratio)
+    ratios = [
+        RatioEffects(
+            outcome.task.priority_ratio, outcome, effects(site.history, [SimulatedPair(base, outcome)])
+        )
+        for outcome in outcomes
+    ]
+    return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs), ratios)

@@ -27,6 +27,7 @@ from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.traces import changes_text
+from simulator.priorities import load_priorities
 
 
 def as_data(advice: Advice) -> dict[str, object]:
@@ -70,6 +71,14 @@ def _compared(found: PolicyComparison) -> dict[str, object]:
                 for kind in ("sizes", "groups", "users", "losers")
             },
         },
+        "priority_ratios": {
+            f"{each.ratio:g}": {
+                "jct_s": float(each.outcome.jct_s.mean()),
+                "wait_s": float(each.outcome.wait_s.mean()),
+                "losers": [asdict(loser) for loser in each.effects.losers],
+            }
+            for each in found.ratios
+        },
     }
 
 
@@ -108,6 +117,10 @@ Examples:
     help="Of running times, the same for all, today's scheduler too: true ones, limits of users, what ended, "
     "or none.  [default: limits if most jobs have one, else history]",
 )
+@click.option(
+    "--priorities",
+    help="Slurm's priorities there: a TOML file of weights and shares, or `on`; without, no job has any.",
+)
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option(
@@ -143,6 +156,7 @@ def command(
     rules: Path | None,
     anonymous: Path | None,
     knowledge: str | None,
+    priorities: str | None,
     **options: Any,
 ) -> None:
     """Tell what would have changed under Dally, for whom, and how sure that is.
@@ -168,7 +182,8 @@ def command(
     read = read_history(history, skip_bad=options["skip_bad"], **spans)
     kept = without_too_large(read, topology, options["skip_bad"])
     knows = Known(Knowledge(knowledge) if knowledge else kept.knowledge)
-    _advise(Site(topology, known, kept, named, knows, options["arrival_scale"]), **options)
+    weights = load_priorities(priorities) if priorities else None
+    _advise(Site(topology, known, kept, named, knows, options["arrival_scale"], weights), **options)
 
 
 def _advise(

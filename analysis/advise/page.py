@@ -9,6 +9,7 @@ from analysis.advise.calibration import Calibration
 from analysis.report.figures import TimeBins, distribution
 from analysis.report.packing import Pack
 from analysis.report.page import SHARED_SCRIPTS, assemble, asset
+from dally.jobs.priority import DEFAULT_RATIO
 
 QUEUE_TIMES = 150
 """Bins of the queue over time."""
@@ -99,4 +100,6 @@ def _compared(advice: Advice, found: PolicyComparison) -> dict[str, object]:
         "settings": tables.settings_table(found),
         "asks": [(setting.policy, setting.asks) for setting, _ in found.settings if setting.asks],
         "start": list(sentences.settings_lines(advice, found)),
+        "default_ratio": f"{DEFAULT_RATIO:g}",
+        "ratios": tables.ratio_table(found) if found.ratios else None,
     }

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from analysis.advise.advice import Advice, PolicyComparison
+from analysis.advise.advice import Advice, PolicyComparison, RatioEffects
 from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibration
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
 from analysis.advise.history import idle_share
 from analysis.advise.site import ModelAssumption
 from dally.cluster.summary import left_out_line
 from dally.jobs.knowledge import Knowledge
+from dally.jobs.priority import DEFAULT_RATIO
 from dally.traces import changes_text
 from dally.words import duration, plural, share
 
@@ -92,7 +93,20 @@ def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
         yield f"Only {found.chosen.policy} was tried; without --policy, several settings are compared."
     else:
         yield f'Start with policy = "{found.chosen.policy}" in dally.toml; it asks for {found.chosen.asks}.'
+    if found.ratios:
+        strict, free = found.ratios[0], found.ratios[-1]
+        yield (
+            f"With priority_ratio = {strict.ratio:g} completion times change by "
+            f"{percent(strict.effects.whole.change)}, and {_payers(strict)} would lose; with "
+            f"{free.ratio:g} by {percent(free.effects.whole.change)}, and {_payers(free)}. The default is "
+            f"{DEFAULT_RATIO:g}."
+        )
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
+
+
+def _payers(found: RatioEffects) -> str:
+    """How many groups and users would lose."""
+    return f"{len(found.effects.losers):,} of the groups and users" if found.effects.losers else "nobody"
 
 
 def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
@@ -268,9 +282,10 @@ def limit_lines(advice: Advice) -> Iterator[str]:
         "what the network cost them there was taken out. The times of the others count as those of their "
         "best placement, which makes them too long where they were placed badly."
     )
+    known = "" if site.priorities else "priorities, fair share, "
     yield (
-        "Not simulated: partitions, priorities, fair share, limits of users, reservations, nodes that were "
-        "down, jobs without GPUs."
+        f"Not simulated: partitions, {known}limits of users, reservations, nodes that were down, "
+        "jobs without GPUs."
     )
     if left_out := changes_text(history.workload.dropped, history.workload.clamped):
         yield f"Of the history: {left_out}."
@@ -298,6 +313,8 @@ def setting_line(advice: Advice) -> str:
         f"profiles {Path(site.profiles.name).name}" if site.profiles else "no profiles: distance is free",
     ]
     parts.append(f"running times known: {site.knows}")
+    if site.priorities is not None:
+        parts.append("Slurm's priorities")
     if site.arrival_scale != 1:
         parts.append(f"submission times x {site.arrival_scale:g}")
     return " · ".join(parts)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.advise.site import ModelAssumption, Site
 from dally.errors import DallyError
+from dally.jobs.priority import DEFAULT_RATIO
 from dally.policies.registry import parse_policy
 from simulator.scenario import simulate_jobs
 
@@ -20,10 +21,17 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SimulationTask:
-    """A policy to simulate, under a case; None: with the times as they really were."""
+    """A policy to simulate.
+
+    Attributes:
+        policy: With its knobs.
+        case: Which models jobs train; None: with the times as they really were.
+        priority_ratio: How far priorities count, as in dally.toml, if the site has any.
+    """
 
     policy: str
     case: ModelAssumption | None = None
+    priority_ratio: float = DEFAULT_RATIO
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
     Raises:
         DallyError: Not all jobs ended.
     """
-    scenario = site.as_it_was() if task.case is None else site.under(task.case)
+    scenario = site.as_it_was() if task.case is None else site.under(task.case, task.priority_ratio)
     finished, found = simulate_jobs(scenario, parse_policy(task.policy))
     records = {record.job_id: record for record in found}
     if not finished.complete:

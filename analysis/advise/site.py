@@ -11,10 +11,12 @@ from dally.errors import InputError
 from dally.hostlist import expand
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Known
+from dally.jobs.priority import DEFAULT_RATIO
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.traces import assign_models, parse_mix
 from simulator.inputs import split_by_fit
+from simulator.priorities import PrioritySettings
 from simulator.scenario import Scenario
 
 CHECKPOINT_S = 1800.0
@@ -46,6 +48,7 @@ class Site:
         rules: Which models the jobs' names tell.
         knows: What all schedulers know of how long jobs take, today's too.
         arrival_scale: Factor on submission times in what is compared; 0.5 doubles the load.
+        priorities: How Slurm works out priorities there; None: all jobs have the same.
     """
 
     topology: Topology
@@ -54,6 +57,7 @@ class Site:
     rules: NamingRules
     knows: Known
     arrival_scale: float = 1.0
+    priorities: PrioritySettings | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -69,12 +73,17 @@ class Site:
         """The jobs with the times they really ran, distance costing nothing: it is in these times already."""
         return self._scenario([past.job for past in self.history.jobs], None)
 
-    def under(self, case: ModelAssumption) -> Scenario:
-        """The jobs with their models under a case, at the pace that they would have had placed best."""
+    def under(self, case: ModelAssumption, priority_ratio: float = DEFAULT_RATIO) -> Scenario:
+        """The jobs with their models under a case, at the pace that they would have had placed best.
+
+        Args:
+            case: The case.
+            priority_ratio: How far priorities count, as in dally.toml, if there are any.
+        """
         costs = CostModel(self.topology, self.profiles)
         jobs = [self._placed_best(past, job, costs) for past, job in self._with_models(case)]
         scaled = [replace(job, submit_s=job.submit_s * self.arrival_scale) for job in jobs]
-        return self._scenario(scaled, self.profiles)
+        return self._scenario(scaled, self.profiles, priority_ratio)
 
     def named(self) -> int:
         """How many jobs' models are told by their names, or by the history itself."""
@@ -120,7 +129,9 @@ class Site:
         room = all(count <= self.topology.machines[machine].gpus for machine, count in shares)
         return tuple(shares) if room else None
 
-    def _scenario(self, jobs: Sequence[Job], profiles: ProfileSet | None) -> Scenario:
+    def _scenario(
+        self, jobs: Sequence[Job], profiles: ProfileSet | None, priority_ratio: float = DEFAULT_RATIO
+    ) -> Scenario:
         return Scenario(
             topology=self.topology,
             profiles=profiles,
@@ -130,6 +141,8 @@ class Site:
             checkpoint_s=CHECKPOINT_S,
             facts={},
             knows=self.knows,
+            priorities=self.priorities,
+            priority_ratio=priority_ratio if self.priorities else 0.0,
         )
 
 

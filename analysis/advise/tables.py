@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.advise.advice import PolicyComparison
+from analysis.advise.advice import PolicyComparison, RatioEffects
 from analysis.advise.calibration import Calibration
 from analysis.advise.effects import EVEN, Effect, sizes_of
 from analysis.advise.simulated import SimulatedTimes
@@ -96,15 +96,44 @@ def settings_table(found: PolicyComparison) -> ReportTable:
     for setting, outcome in found.settings:
         ratio = outcome.jct_s / base.jct_s
         cells = [
-            _compared(float(outcome.jct_s.mean()), float(base.jct_s.mean())),
-            _compared(float(outcome.wait_s.mean()), float(base.wait_s.mean())),
-            _compared(float(np.quantile(outcome.wait_s, 0.99)), float(np.quantile(base.wait_s, 0.99))),
+            *_against(outcome, base),
             Cell(share(float(np.mean(ratio < 1 - EVEN)))),
             Cell(share(float(np.mean(ratio > 1 + EVEN)))),
             Cell(f"{outcome.preemptions:,}"),
         ]
         rows.append((setting.policy, cells))
     return ReportTable(headings, rows)
+
+
+def ratio_table(found: PolicyComparison) -> ReportTable:
+    """The chosen setting with each priority ratio, against today's scheduler, and who pays for it."""
+    headings = [
+        ("completion", "mean completion time"),
+        ("waiting", "mean time without GPUs"),
+        ("99th pct", "99 % of the jobs waited less"),
+        ("losers", "groups and users whose jobs end later on average than today by more than 1 %"),
+        ("who loses most", "of these, in all: how much later its jobs end on average"),
+    ]
+    base = found.pairs[0].today
+    return ReportTable(headings, [(f"{each.ratio:g}", _ratio(each, base)) for each in found.ratios])
+
+
+def _ratio(each: RatioEffects, base: SimulatedTimes) -> list[Cell]:
+    losers = each.effects.losers
+    return [
+        *_against(each.outcome, base),
+        Cell(f"{len(losers):,}"),
+        Cell(f"{losers[0].name}, {change(1 + losers[0].change, 1)}" if losers else "nobody"),
+    ]
+
+
+def _against(outcome: SimulatedTimes, base: SimulatedTimes) -> list[Cell]:
+    """Mean completion time, mean wait and the longest waits, against those of another."""
+    return [
+        _compared(float(outcome.jct_s.mean()), float(base.jct_s.mean())),
+        _compared(float(outcome.wait_s.mean()), float(base.wait_s.mean())),
+        _compared(float(np.quantile(outcome.wait_s, 0.99)), float(np.quantile(base.wait_s, 0.99))),
+    ]
 
 
 def effect_table(effects: Sequence[Effect]) -> ReportTable:

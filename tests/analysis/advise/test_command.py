@@ -76,6 +76,26 @@ def test_without_starts_it_says_what_cannot_be_calibrated(folder: Path) -> None:
     )
 
 
+def test_priorities_count_as_far_as_a_ratio_says_and_the_page_tells_who_pays(folder: Path) -> None:
+    path, priorities = folder / "jobs.csv", folder / "priorities.toml"
+    path.write_text(CSV)
+    priorities.write_text("[users.u1]\nnice = 5000\n")
+    result = advise(folder, "--priorities", str(priorities), "--policy", "srsf-delay", "--json", history=path)
+    assert result.exit_code == 0, result.output
+    ratios = json.loads(result.output)["priority_ratios"]
+    assert list(ratios) == ["1", "0.9", "0.75", "0.5", "0"]
+    assert [each["name"] for each in ratios["0"]["losers"]] == ["user u0"], "u1's jobs no longer come last"
+    assert ratios["1"]["losers"] == []
+    page = (folder / "advice.html").read_text("utf-8")
+    assert "and nobody would lose; with 0 by" in page
+    assert "Not simulated: partitions, limits of users" in page
+    assert "How far jobs may overtake" in page
+    advise(folder, "--policy", "srsf-delay", history=path)
+    page = (folder / "advice.html").read_text("utf-8")
+    assert "Not simulated: partitions, priorities, fair share" in page
+    assert "How far jobs may overtake" not in page
+
+
 def test_a_history_whose_waits_come_from_elsewhere_is_told_so_and_nothing_else(folder: Path) -> None:
     result = advise(folder, history=written(folder, held_back()))
     assert result.exit_code == 0, result.output
@@ -128,6 +148,7 @@ def test_anonymising_needs_no_cluster(folder: Path) -> None:
         (("--profiles", "dally", "--model-mix", "gpt=1"), "no profile of gpt"),
         (("--profiles", "dally", "--models", "missing.toml"), "missing.toml: No such file"),
         (("--from-s", "9e9"), "no job was submitted"),
+        (("--priorities", "missing.toml"), "dally: missing.toml: No such file"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_no_page(

@@ -1,4 +1,4 @@
-"""`profile-models add`: a profile out of step times that the user types in."""
+"""`profile-models add`: a profile out of step times that the user types in, or that were recorded."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dally.cluster import load_cluster
 from dally.errors import InputError
 from dally.profiles.files import add_profile
 from dally.profiles.given import StepTime, given_profile
@@ -13,6 +14,8 @@ from dally.profiles.schema import TIERS, PointShape, Timing
 from profiler.commands import values
 from profiler.commands.options import profiles_folder
 from profiler.driver.publish import print_tables
+from profiler.recorded.record import read_run
+from profiler.recorded.step_places import step_times
 
 _MACHINE = TIERS[0]
 _Command = Callable[..., None]
@@ -33,7 +36,8 @@ def _level(tier: str, where: str) -> Callable[[_Command], _Command]:
 Examples:
   profile-models add my-llm --machine 1.05 --rack 1.30 --network 2.60 --gpus 16
   profile-models add my-llm --machine 1x1=0.9 --machine 1x8=1.05 --rack 2x8=1.3 --network 2x8=2.6
-  profile-models add my-llm --rack 1 --network 2 --gpus 16      # slowdowns"""
+  profile-models add my-llm --rack 1 --network 2 --gpus 16      # slowdowns
+  profile-models add my-llm --recorded records/17 --recorded records/23 --cluster /etc/slurm"""
 )
 @click.argument("name")
 @_level("machine", "in one machine")
@@ -42,16 +46,26 @@ Examples:
 @click.option(
     "--gpus", type=click.IntRange(min=2), help="Of the job, where a time does not say how they lay."
 )
+@click.option(
+    "--recorded",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Records of a job that dally-sbatch --learn left: they tell its step time, and where it ran.",
+)
+@click.option("--cluster", help="Of recorded jobs: cluster file, folder of Slurm's files, or a shipped one.")
 @click.option("--gpu-type", metavar="TYPE", help="What Slurm calls the GPUs, such as h100; default: any.")
 @profiles_folder
 def command(
     name: str,
     gpus: int | None,
+    recorded: tuple[Path, ...],
+    cluster: str | None,
     gpu_type: str | None,
     out: Path,
     **seconds: tuple[tuple[PointShape | None, float], ...],
 ) -> None:
-    """Make a profile of the model NAME from step times that you measured, with any framework.
+    """Make a profile of the model NAME from step times that you measured, with any framework, or recorded.
 
     A step is one iteration of the training, by the stopwatch or the training's own log, the same global batch
     everywhere. GPUs lie in one machine, in a rack or in the network on two machines with half of them each,
@@ -61,13 +75,25 @@ def command(
     times = [
         _step_time(tier, shape, step_s, gpus) for tier in TIERS for shape, step_s in seconds.get(tier, ())
     ]
+    if bool(recorded) != bool(cluster):
+        raise InputError("--recorded and --cluster belong together: records name hosts, the cluster has them")
+    if cluster:
+        times += step_times([read_run(folder) for folder in recorded], load_cluster(cluster))
     if len(times) < 2:
-        raise InputError("step times at two places or more are needed, such as --machine 1.05 --rack 1.3")
+        raise InputError(
+            "step times at two places or more are needed, such as --machine 1.05 --rack 1.3"
+            + "".join(f"; recorded: {time.tier} {_shown(time.shape)}" for time in times[:1] if recorded)
+        )
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    profile = given_profile(name, times, "typed in with profile-models add", now, gpu_type)
+    source = f"recorded in {', '.join(map(str, recorded))}" if recorded else "typed in"
+    profile = given_profile(name, times, f"{source}, with profile-models add", now, gpu_type)
     path = add_profile(profile, out)
     print_tables([profile])
     click.echo(f"profile: {path}")
+
+
+def _shown(shape: PointShape) -> str:
+    return f"{shape.nodes}x{shape.gpus_per_node}"
 
 
 def _step_time(tier: str, shape: PointShape | None, step_s: float, gpus: int | None) -> StepTime:
@@ -84,7 +110,5 @@ def _step_time(tier: str, shape: PointShape | None, step_s: float, gpus: int | N
             )
         shape = PointShape(machines, gpus // machines, None)
     if (shape.nodes == 1) != (tier == _MACHINE):
-        raise InputError(
-            f"{option} is of {shape.nodes}x{shape.gpus_per_node}: --machine takes 1 machine, others 2 or more"
-        )
+        raise InputError(f"{option} is of {_shown(shape)}: --machine takes 1 machine, others 2 or more")
     return StepTime(tier, shape, Timing(step_s, None, None, None))

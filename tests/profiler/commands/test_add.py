@@ -1,14 +1,18 @@
 """`profile-models add` and `remove`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from dally.cluster import write_toml
 from dally.commands import main as dally
 from dally.profiles.files import load_profiles
 from dally.runs.records import read_run
+from dally.testing.worlds import racks
 from profiler.commands import main
+from tests.profiler.recorded.jobs import entry, write
 
 TIMES = ("--machine=1.05", "--rack=1.30", "--network=2.60", "--gpus=16")
 TRACE = "job_id,submit_s,gpus,duration_s,model\nfirst,0,16,3600,my-llm\nsecond,0,16,3600,my-llm\n"
@@ -129,3 +133,72 @@ def test_an_unknown_model_is_not_removed(tmp_path: Path) -> None:
         1,
         f"profile-models: no profile of model my-llm in {tmp_path}; there are none\n",
     )
+
+
+def recorded(folder: Path, hosts: Sequence[str], step_s: float, group: str = "mesh_dp") -> str:
+    """The records of a job with a rank on each of these hosts."""
+    folder.mkdir()
+    ranks = range(len(hosts))
+    for rank, host in enumerate(hosts):
+        step = [entry("1", "nccl:all_reduce", [1_000_000])]
+        write(folder, rank, len(hosts), {"1": (ranks, group)}, step, host=host, step_ns=round(step_s * 1e9))
+    return f"--recorded={folder}"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.toml"
+    path.write_text(write_toml(racks([[4, 4], [4]])))  # r0m0 and r0m1 in one rack, r1m0 in another
+    return f"--cluster={path}"
+
+
+def test_recorded_jobs_become_a_profile_by_where_they_ran(tmp_path: Path, cluster: str) -> None:
+    runs = [
+        recorded(tmp_path / "17", ["r0m0"] * 4, 1.0),
+        recorded(tmp_path / "18", ["r0m0.example.org", "r0m0.example.org", "r0m1", "r0m1"], 1.25),
+        recorded(tmp_path / "19", ["r0m0", "r0m0", "r1m0", "r1m0"], 2.0),
+        recorded(tmp_path / "20", ["r0m1", "r0m1", "r1m0", "r1m0"], 3.0),
+    ]
+    result = invoke(tmp_path / "out", "add", "my-llm", *runs, cluster)
+    assert result.exit_code == 0, result.output
+    assert shapes(tmp_path / "out") == [("machine", 1, 4, 1.0), ("rack", 2, 2, 1.25), ("network", 2, 2, 2.5)]
+
+
+def test_recorded_and_typed_times_go_together(tmp_path: Path, cluster: str) -> None:
+    run = recorded(tmp_path / "17", ["r0m0", "r0m0", "r0m1", "r0m1"], 1.25)
+    assert invoke(tmp_path / "out", "add", "my-llm", run, cluster, "--machine=1x4=1").exit_code == 0
+    assert shapes(tmp_path / "out") == [("machine", 1, 4, 1.0), ("rack", 2, 2, 1.25)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "group", "said"),
+    [
+        (("r0m0", "r0m0", "r0m0", "r0m1"), "mesh_dp", "ranks lie unevenly (3 on r0m0, 1 on r0m1)"),
+        (("r0m0", "r0m0", "r9m9", "r9m9"), "mesh_dp", "it ran on r9m9, which is not in cluster"),
+        (("r0m0", "r0m0", "r0m1", "r0m1"), "mesh_tp", "they are not one training: "),
+        (
+            ("r0m1",) * 4,
+            "mesh_dp",
+            "places or more are needed, such as --machine 1.05 --rack 1.3; recorded: machine 1x4",
+        ),
+    ],
+)
+def test_records_that_make_no_profile_are_one_line(
+    tmp_path: Path, cluster: str, hosts: tuple[str, ...], group: str, said: str
+) -> None:
+    runs = [
+        recorded(tmp_path / "17", ["r0m0"] * 4, 1.0),
+        recorded(tmp_path / "18", hosts, 1.25, group),
+    ]
+    result = invoke(tmp_path / "out", "add", "my-llm", *runs, cluster)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert said in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_need_a_cluster_and_all_ranks(tmp_path: Path, cluster: str) -> None:
+    run = recorded(tmp_path / "17", ["r0m0"] * 4, 1.0)
+    assert "--recorded and --cluster belong together" in invoke(tmp_path / "out", "add", "m", run).output
+    (tmp_path / "17" / "rank-00002.json.gz").unlink()
+    result = invoke(tmp_path / "out", "add", "my-llm", run, cluster, "--rack=2x2=2")
+    assert "17: 3 of 4 ranks left a record, all must" in result.output

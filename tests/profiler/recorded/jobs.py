@@ -30,6 +30,7 @@ def write(
     steps: int = STEPS,
     host: str = "",
     kept: int = 0,
+    step_ns: int = STEP_NS,
     **about_too: int,
 ) -> Path:
     """Write the record of a rank that does the same in every step.
@@ -44,12 +45,13 @@ def write(
         steps: How many steps it made.
         host: Where it ran; by default eight ranks share one.
         kept: How many of the last collectives PyTorch remembers; 0 for all.
+        step_ns: How long each step takes.
         about_too: What else the record tells of itself.
     """
     step, sent = list(step), list(sent)
     entries, messages = [], []
     for number in range(steps):
-        at_ns = number * STEP_NS + 1
+        at_ns = number * step_ns + 1
         entries += [{**each, "time_created_ns": at_ns + place} for place, each in enumerate(step)]
         messages += [(group, size, at_ns + place, peer) for place, (group, size, peer) in enumerate(sent)]
     about = {
@@ -58,7 +60,7 @@ def write(
         "world": world,
         "host": host or f"n{rank // 8 + 1}",
         "groups": {name: {"ranks": [*ranks], "description": what} for name, (ranks, what) in groups.items()},
-        "steps_ns": [number * STEP_NS for number in range(steps)],
+        "steps_ns": [number * step_ns for number in range(steps)],
         "sent": messages,
         **about_too,
     }

@@ -1,0 +1,62 @@
+"""How long the steps of recorded jobs took, and how their GPUs lay."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from dally.cluster.topology import Topology
+from dally.errors import InputError
+from dally.profiles.given import StepTime
+from dally.profiles.schema import TIERS, PointShape, Timing
+from profiler.recorded.plan_recognition import recognise
+from profiler.recorded.record import RankRecord, RecordedRun
+
+
+def step_times(runs: Sequence[RecordedRun], topology: Topology) -> list[StepTime]:
+    """A step time for each place at which one training was recorded; of several runs there, the median.
+
+    Args:
+        runs: Of jobs that train the same by the same plan, with a GPU for each rank.
+        topology: The cluster on which they ran.
+
+    Raises:
+        InputError: They train by different plans, a rank left no record, ranks lie unevenly, or a host is not
+            in the cluster.
+    """
+    plans = {str(recognise(run.records).plan): run for run in runs}
+    if len(plans) > 1:
+        named = " and ".join(f"{run.folder} by {plan}" for plan, run in plans.items())
+        raise InputError(f"they are not one training: {named}")
+    found: dict[tuple[str, PointShape], list[RankRecord]] = defaultdict(list)
+    for run in runs:
+        found[_place(run, topology)].append(run.records[0])
+    return [
+        StepTime(
+            tier,
+            shape,
+            Timing(median(each.step_s for each in there), None, None, sum(each.steps for each in there)),
+        )
+        for (tier, shape), there in found.items()
+    ]
+
+
+def _place(run: RecordedRun, topology: Topology) -> tuple[str, PointShape]:
+    """The tier and shape of a run."""
+    hosts, world = Counter(record.host for record in run.records), run.records[0].world
+    if len(run.records) < world:
+        raise InputError(f"{run.folder}: {len(run.records)} of {world} ranks left a record, all must")
+    if len(set(hosts.values())) > 1:
+        shown = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
+        raise InputError(f"{run.folder}: ranks lie unevenly ({shown}); a profile has as many on each host")
+    machines = sorted(_machine(host, run, topology) for host in hosts)
+    each = world // len(hosts)
+    level = topology.level_of(tuple((machine, each) for machine in machines))
+    return TIERS[min(level, len(TIERS) - 1)], PointShape(len(hosts), each, None)
+
+
+def _machine(host: str, run: RecordedRun, topology: Topology) -> int:
+    """The index of a host, which may have told its name with its domain."""
+    for name in (host, host.partition(".")[0]):
+        if name in topology.machine_index:
+            return topology.machine_index[name]
+    raise InputError(f"{run.folder}: it ran on {host}, which is not in cluster {topology.name}")

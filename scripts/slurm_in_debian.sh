@@ -9,6 +9,7 @@ shift
 root=${TMPDIR:-/tmp}/dally-$suite
 [ "$(id -u)" = 0 ] || fail "chroot needs root"
 command -v debootstrap >/dev/null || fail "debootstrap is needed; as root: apt-get install debootstrap"
+[ ! -L .venv ] || fail ".venv is a link, which leads nowhere inside $root; remove it, and scripts/test.sh makes one here"
 [ -e "/usr/share/debootstrap/scripts/$suite" ] || fail "debootstrap knows no suite called $suite"
 
 # The mirror that this machine's own Debian comes from; what apt knows of it, it knows after an update.

@@ -47,6 +47,7 @@ def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
                 "ranks": list(each.ranks),
                 "calls": each.calls,
                 "sent_bytes": each.sent_bytes,
+                "lasted_s": each.lasted_s,
                 "hosts": _hosts(records, each.ranks),
             }
             for each in recognised.traffic
@@ -60,7 +61,9 @@ def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
     click.echo(f"Plan     {recognised.plan}")
     click.echo(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
     click.echo(f"Step     {first.step_s:.3g} s, the median of {first.steps}")
-    table = Table("axis", "ranks", "on hosts", "calls a step", "MB sent a step")
+    timed = any(each.lasted_s is not None for each in recognised.traffic)
+    headings = ("axis", "ranks", "on hosts", "calls a step", "MB sent a step")
+    table = Table(*headings, *(("ms a step",) if timed else ()))
     for column in table.columns[1:]:
         column.justify = "right"
     for each in recognised.traffic:
@@ -71,6 +74,7 @@ def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
             str(hosts_of_group) if hosts_of_group else "?",
             f"{each.calls:,}",
             f"{each.sent_bytes / 1e6:,.3f}",
+            *([f"{1e3 * each.lasted_s:,.2f}" if each.lasted_s is not None else "?"] if timed else ()),
         )
     (Console() if Console().is_terminal else Console(width=100)).print(table)
     for note in run.notes:

@@ -44,12 +44,14 @@ class AxisTraffic:
         ranks: The ranks of the group, in the job.
         calls: Its collectives, or messages.
         sent_bytes: Bytes that each rank sends.
+        lasted_s: How long they took on the GPU, all together, seconds; None where that is not known of each.
     """
 
     axis: Axis
     ranks: tuple[int, ...]
     calls: int
     sent_bytes: float
+    lasted_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,9 @@ def _group_traffic(record: RankRecord, doubts: list[str]) -> list[AxisTraffic]:
         elif len(group.ranks) > 1:
             axis = _axis(calls, group.description, doubts)
             sent_bytes = sum(each.sent_bytes(len(group.ranks)) for each in calls)
-            found.append(AxisTraffic(axis, group.ranks, len(calls), sent_bytes))
+            lasted_s = [each.lasted_s for each in calls if each.lasted_s is not None]
+            known_s = sum(lasted_s) if len(lasted_s) == len(calls) else None
+            found.append(AxisTraffic(axis, group.ranks, len(calls), sent_bytes, known_s))
     return found
 
 

@@ -79,6 +79,8 @@ class Collective:
             their shape.
         at_s: When it was called, seconds since 1970.
         peer: The rank of the group that a message goes to; -1 if it is for all.
+        lasted_s: How long it took on the GPU, waiting for the slowest rank included, seconds; None where
+            NCCL was not asked for it (TORCH_NCCL_ENABLE_TIMING).
     """
 
     group: str
@@ -88,6 +90,7 @@ class Collective:
     is_flat: bool
     at_s: float
     peer: int = -1
+    lasted_s: float | None = None
 
     def sent_bytes(self, ranks: int) -> float:
         """Bytes that a rank sends, of a group of so many, where they form a ring.
@@ -289,6 +292,7 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
         is_flat=all(len(size) <= 1 for size in sizes),
         at_s=entry["time_created_ns"] / 1e9,
         peer=int(peers[1]) if peers else -1,
+        lasted_s=entry["duration_ms"] / 1e3 if "duration_ms" in entry else None,
     )
 
 

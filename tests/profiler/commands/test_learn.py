@@ -2,6 +2,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from profiler.commands import main
@@ -34,3 +35,17 @@ def test_a_folder_without_records_is_one_line(tmp_path: Path) -> None:
     assert told.exit_code == 1
     assert told.output.count("\n") == 1
     assert "has no files rank-*.json.gz" in told.output
+
+
+@pytest.mark.parametrize(("durations_ms", "lasted_s"), [((1.5, 2.5), 0.004), ((1.5, None), None)])
+def test_times_of_collectives_are_told_where_nccl_tells_all(
+    tmp_path: Path, durations_ms: Sequence[float | None], lasted_s: float | None
+) -> None:
+    call = entry("1", "nccl:all_reduce", [1_000_000])
+    step = [call if each is None else {**call, "duration_ms": each} for each in durations_ms]
+    for rank in range(2):
+        write(tmp_path, rank, 2, {"1": ([0, 1], "mesh_dp")}, step)
+    (group,) = json.loads(CliRunner().invoke(main, ["learn", "--json", str(tmp_path)]).stdout)["groups"]
+    assert group["lasted_s"] == lasted_s
+    told = CliRunner().invoke(main, ["learn", str(tmp_path)]).stdout
+    assert ("ms a step" in told, " 4.00 " in told) == (lasted_s is not None, lasted_s is not None)

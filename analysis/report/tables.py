@@ -217,14 +217,15 @@ def plan_table(runs: Sequence[WholeRun]) -> ReportTable:
                 plans[f"{record.model} {record.plan.replace(',', ', ')}".strip()][run.name].append(record)
     rows = []
     for plan in sorted(plans, key=lambda plan: -_held_s(plans[plan][runs[0].name]))[:MOST_PLANS]:
-        first: Summary | None = None
-        for run in runs:
-            records = plans[plan][run.name]
-            summary = summarise(records, run.cluster["gpus"], run.end_s)
-            gpus = sorted({record.gpus for record in records})
+        summaries = [summarise(plans[plan][run.name], run.cluster["gpus"], run.end_s) for run in runs]
+        gpus = sorted({record.gpus for records in plans[plan].values() for record in records})
+        for place, (run, summary) in enumerate(zip(runs, summaries, strict=True)):
+            first = summaries[0] if place and summaries[0].completed else None
             cells = [_compared(column, summary, first) for column in PLAN_COLUMNS]
-            rows.append(("" if first else plan, [Cell(run.name), Cell(", ".join(map(str, gpus))), *cells]))
-            first = first or summary
+            if not summary.completed:
+                cells = [Cell("0"), *[Cell(_NONE)] * (len(PLAN_COLUMNS) - 1)]
+            shown = [Cell(run.name), Cell(", ".join(map(str, gpus))), *cells]
+            rows.append(("" if place else plan, shown))
     headings = [("run", ""), ("GPUs", "of a job"), *((each.heading, each.meaning) for each in PLAN_COLUMNS)]
     return ReportTable(headings, rows)
 

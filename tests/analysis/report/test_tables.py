@@ -37,10 +37,19 @@ def test_models_stand_by_gpu_time_and_the_smallest_together() -> None:
 SMALL, LARGE = "tp=2,dp=2,micro=1,sequence=8", "tp=4,dp=2,micro=1,sequence=8"
 
 
-def run_of_plans(folder: Path, policy: str, waits_s: float) -> WholeRun:
+def run_of_plans(folder: Path, policy: str, waits_s: float, status: str = "COMPLETED") -> WholeRun:
     """Two jobs of one plan, one of a larger one and one without; all waited so long and ran 100 s."""
     jobs = [
-        record(f"job-{n}", submit_s=n, queue_s=waits_s, run_s=100, gpus=gpus, model=model, plan=plan)
+        record(
+            f"job-{n}",
+            submit_s=n,
+            queue_s=waits_s,
+            run_s=100,
+            gpus=gpus,
+            model=model,
+            plan=plan,
+            status=status,
+        )
         for n, (gpus, model, plan) in enumerate(
             [(4, "m", SMALL), (8, "m", LARGE), (4, "m", SMALL), (8, "other", "")]
         )
@@ -62,3 +71,11 @@ def test_jobs_with_a_plan_are_told_by_plan_under_each_run(tmp_path: Path) -> Non
     assert (taken.text, taken.difference, taken.verdict) == ("2.5 min", "-25 %", "better")
     assert (waited.text, waited.difference) == ("50 s", "-50 %")
     assert plan_table([]).rows == []
+
+
+def test_a_plan_of_which_no_job_completed_has_no_times(tmp_path: Path) -> None:
+    failed, well = run_of_plans(tmp_path, "failed", 100, "FAILED"), run_of_plans(tmp_path, "well", 100)
+    for runs, row in (([failed, well], 0), ([well, failed], 1)):
+        table = plan_table(runs)
+        assert [cell.text for cell in table.rows[row][1]] == ["failed", "4", "0", "none", "none", "none"]
+        assert [cell.difference for cell in table.rows[1][1][2:]] == [""] * 4

@@ -2,31 +2,42 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from dally.cluster import load_cluster
 from dally.words import plural
 from profiler.recorded.plan_recognition import RecognisedPlan, recognise
+from profiler.recorded.predicted_steps import PredictedStep, predict_steps
 from profiler.recorded.record import RankRecord, RecordedRun, read_run
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--cluster",
+    help="Tell what a step would take elsewhere: cluster file, folder of Slurm's files, or a shipped one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(folder: Path, as_json: bool) -> None:
+def command(folder: Path, cluster: str | None, as_json: bool) -> None:
     """Tell what a job sends, from the records that `dally-sbatch --learn=FOLDER` left in FOLDER/JOB.
 
     Example: profile-models learn records/1234
     """
     run = read_run(folder)
     recognised = recognise(run.records)
+    predicted = predict_steps(run, load_cluster(cluster)) if cluster else []
     if as_json:
-        click.echo(json.dumps(_as_data(run, recognised), indent=2))
-    else:
-        _show(run, recognised)
+        steps = [asdict(each) for each in predicted]
+        click.echo(json.dumps({**_as_data(run, recognised), "predicted_steps": steps}, indent=2))
+        return
+    _show(run, recognised)
+    if predicted:
+        _show_predicted(predicted, run.records[0].world)
 
 
 def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
@@ -76,11 +87,28 @@ def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
             f"{each.sent_bytes / 1e6:,.3f}",
             *([f"{1e3 * each.lasted_s:,.2f}" if each.lasted_s is not None else "?"] if timed else ()),
         )
-    (Console() if Console().is_terminal else Console(width=100)).print(table)
+    _print(table)
     for note in run.notes:
         click.echo(f"Note: {note}.")
     for doubt in recognised.doubts:
         click.echo(f"Unsure: {doubt}.")
+
+
+def _show_predicted(steps: Sequence[PredictedStep], ranks: int) -> None:
+    table = Table("place", "machines", "links busy, s", "step, s")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for each in steps:
+        least, most = f"{each.least_s:.3g}", f"{each.most_s:.3g}"
+        shape = f"{each.machines}x{ranks // each.machines}"
+        table.add_row(
+            f"one {each.level}", shape, f"{each.busy_s:.3g}", least if least == most else f"{least} to {most}"
+        )
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    (Console() if Console().is_terminal else Console(width=100)).print(table)
 
 
 def _hosts(records: Sequence[RankRecord], ranks: tuple[int, ...]) -> int:

@@ -48,13 +48,13 @@ def _place(run: RecordedRun, topology: Topology) -> tuple[str, PointShape]:
     if len(set(hosts.values())) > 1:
         shown = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
         raise InputError(f"{run.folder}: ranks lie unevenly ({shown}); a profile has as many on each host")
-    machines = sorted(_machine(host, run, topology) for host in hosts)
+    machines = sorted(machine_of(host, run, topology) for host in hosts)
     each = world // len(hosts)
     level = topology.level_of(tuple((machine, each) for machine in machines))
     return TIERS[min(level, len(TIERS) - 1)], PointShape(len(hosts), each, None)
 
 
-def _machine(host: str, run: RecordedRun, topology: Topology) -> int:
+def machine_of(host: str, run: RecordedRun, topology: Topology) -> int:
     """The index of a host, which may have told its name with its domain."""
     for name in (host, host.partition(".")[0]):
         if name in topology.machine_index:

@@ -26,15 +26,19 @@ def rank_order(topology: Topology, machines: Sequence[int], group: int) -> tuple
     """Order machines so that as few groups as possible span two domains of a level, the lowest level first.
 
     Each domain keeps as many whole groups as it can. What is left over in it makes up groups with what is
-    left over in the domains beside it.
+    left over in the domains beside it. A last group that is not whole lies in one rack where that costs no
+    rack a whole one.
 
     Args:
         topology: The cluster.
         machines: Indexes of the machines of a job.
         group: Machines of a group; groups are consecutive in the order.
     """
-    whole, rest = _kept(topology, topology.root.index, frozenset(machines), group)
-    return (*whole, *rest)
+    every, left = frozenset(machines), len(machines) % group
+    over = (_kept(topology, rack.index, every, group)[1] for rack in topology.level_domains[1])
+    last = next((rest[:left] for rest in over if len(rest) >= left), [])
+    whole, rest = _kept(topology, topology.root.index, every.difference(last), group)
+    return (*whole, *rest, *last)
 
 
 def _kept(

@@ -47,6 +47,12 @@ def test_leftovers_of_racks_make_up_groups_behind_the_whole_ones() -> None:
     assert spanning_groups(topology, range(12), 4, 1) == 2
 
 
+def test_a_last_group_that_is_not_whole_lies_in_one_rack() -> None:
+    topology = racks([[8], [8] * 2, [8] * 2])
+    order = rank_order(topology, range(5), 3)
+    assert (order, spanning_groups(topology, order, 3, 1)) == ((3, 4, 0, 1, 2), 1)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_no_order_has_fewer_groups_that_span_racks(data: st.DataObject) -> None:

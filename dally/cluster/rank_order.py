@@ -35,8 +35,8 @@ def rank_order(topology: Topology, machines: Sequence[int], group: int) -> tuple
         group: Machines of a group; groups are consecutive in the order.
     """
     every, left = frozenset(machines), len(machines) % group
-    over = (_kept(topology, rack.index, every, group)[1] for rack in topology.level_domains[1])
-    last = next((rest[:left] for rest in over if len(rest) >= left), [])
+    leftovers = (_kept(topology, rack.index, every, group)[1] for rack in topology.level_domains[1])
+    last = next((rest[:left] for rest in leftovers if len(rest) >= left), [])
     whole, rest = _kept(topology, topology.root.index, every.difference(last), group)
     return (*whole, *rest, *last)
 

@@ -80,9 +80,9 @@ def command(
     if cluster:
         times += step_times([read_run(folder) for folder in recorded], load_cluster(cluster))
     if len(times) < 2:
+        only = f"; all were recorded at {times[0].tier} {_shown(times[0].shape)}" if recorded else ""
         raise InputError(
-            "step times at two places or more are needed, such as --machine 1.05 --rack 1.3"
-            + "".join(f"; recorded: {time.tier} {_shown(time.shape)}" for time in times[:1] if recorded)
+            f"step times at two places or more are needed, such as --machine 1.05 --rack 1.3{only}"
         )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     source = f"recorded in {', '.join(map(str, recorded))}" if recorded else "typed in"

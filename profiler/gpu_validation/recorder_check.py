@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dally.errors import InputError
+from dally.words import plural
 from profiler.gpu_validation.checks import CheckFolder
 from profiler.gpu_validation.commands import StepError, last_line, start_command, wait_for
 from profiler.recorded.plan_recognition import recognise
@@ -58,7 +59,8 @@ def judge_records(records: Sequence[RankRecord], model: str) -> str:
         raise StepError("; ".join(lacks))
     found = recognise(records)
     if str(found.plan) != f"dp={_RANKS}" or len(records) != _RANKS:
-        raise StepError(f"{len(records)} ranks were read as {found.plan}, must be {_RANKS} and dp={_RANKS}")
+        told = plural(len(records), "rank")
+        raise StepError(f"read as {found.plan} from {told}, must be dp={_RANKS} from {_RANKS} ranks")
     sent, gradients = found.traffic[0].sent_bytes, WORKLOADS[model].grad_bytes
     said = f"{found.plan}, {sent / 1e6:.1f} MB sent in a step, {sent / gradients:.3f} of the gradients"
     if abs(sent / gradients - 1) > _APART:

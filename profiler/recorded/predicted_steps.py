@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dally.cluster.topology import Domain, Topology
-from dally.errors import InputError
 from profiler.recorded.link_traffic import RankHosts, link_seconds
 from profiler.recorded.record import RecordedRun
-from profiler.recorded.step_places import machine_of
+from profiler.recorded.step_places import rank_machines
 
 _FARTHEST = 2
 """What lies between racks is looked at, and nothing above: `RankHosts` knows links of hosts and racks."""
@@ -44,10 +43,7 @@ def predict_steps(run: RecordedRun, topology: Topology) -> list[PredictedStep]:
     Raises:
         InputError: A rank left no record, or ran on a host that is not in the cluster.
     """
-    records = run.records
-    if len(records) < records[0].world:
-        raise InputError(f"{run.folder}: {len(records)} of {records[0].world} ranks left a record, all must")
-    recorded = [machine_of(record.host, run, topology) for record in records]
+    records, recorded = run.records, rank_machines(run, topology)
     here_s, step_s = link_seconds(records, _rank_hosts(recorded, topology)), records[0].step_s
     found = []
     for level, machines in _places(len(records), len(set(recorded)), topology):

@@ -42,19 +42,29 @@ def step_times(runs: Sequence[RecordedRun], topology: Topology) -> list[StepTime
 
 def _place(run: RecordedRun, topology: Topology) -> tuple[str, PointShape]:
     """The tier and shape of a run."""
-    hosts, world = Counter(record.host for record in run.records), run.records[0].world
-    if len(run.records) < world:
-        raise InputError(f"{run.folder}: {len(run.records)} of {world} ranks left a record, all must")
-    if len(set(hosts.values())) > 1:
-        shown = ", ".join(f"{count} on {host}" for host, count in sorted(hosts.items()))
+    machines = Counter(rank_machines(run, topology))
+    if len(set(machines.values())) > 1:
+        named = {topology.machines[machine].name: count for machine, count in machines.items()}
+        shown = ", ".join(f"{count} on {name}" for name, count in sorted(named.items()))
         raise InputError(f"{run.folder}: ranks lie unevenly ({shown}); a profile has as many on each host")
-    machines = sorted(machine_of(host, run, topology) for host in hosts)
-    each = world // len(hosts)
-    level = topology.level_of(tuple((machine, each) for machine in machines))
-    return TIERS[min(level, len(TIERS) - 1)], PointShape(len(hosts), each, None)
+    level = topology.level_of(tuple(sorted(machines.items())))
+    shape = PointShape(len(machines), machines.total() // len(machines), None)
+    return TIERS[min(level, len(TIERS) - 1)], shape
 
 
-def machine_of(host: str, run: RecordedRun, topology: Topology) -> int:
+def rank_machines(run: RecordedRun, topology: Topology) -> list[int]:
+    """The index of the machine on which each rank ran, by rank.
+
+    Raises:
+        InputError: A rank left no record, or ran on a host that is not in the cluster.
+    """
+    records = run.records
+    if len(records) < records[0].world:
+        raise InputError(f"{run.folder}: {len(records)} of {records[0].world} ranks left a record, all must")
+    return [_machine(record.host, run, topology) for record in records]
+
+
+def _machine(host: str, run: RecordedRun, topology: Topology) -> int:
     """The index of a host, which may have told its name with its domain."""
     for name in (host, host.partition(".")[0]):
         if name in topology.machine_index:

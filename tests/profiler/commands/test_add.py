@@ -179,7 +179,7 @@ def test_recorded_and_typed_times_go_together(tmp_path: Path, cluster: str) -> N
         (
             ("r0m1",) * 4,
             "mesh_dp",
-            "places or more are needed, such as --machine 1.05 --rack 1.3; recorded: machine 1x4",
+            "places or more are needed, such as --machine 1.05 --rack 1.3; all were recorded at machine 1x4",
         ),
     ],
 )

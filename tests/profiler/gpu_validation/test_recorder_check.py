@@ -28,7 +28,7 @@ def test_other_bytes_than_the_gradients_are_told(records: tuple[RankRecord, ...]
 
 
 def test_a_rank_that_is_missing_or_recorded_nothing_is_told(records: tuple[RankRecord, ...]) -> None:
-    with pytest.raises(StepError, match="1 ranks were read as dp=2, must be 2 and dp=2"):
+    with pytest.raises(StepError, match="read as dp=2 from 1 rank, must be dp=2 from 2 ranks"):
         judge_records(records[:1], "digits")
     with pytest.raises(StepError, match="rank 1: no Flight Recorder"):
         judge_records((records[0], replace(records[1], lacks="no Flight Recorder")), "digits")

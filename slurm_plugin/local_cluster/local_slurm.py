@@ -7,20 +7,19 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
 from dally.hosts.network import LocalNetwork
 from slurm_plugin.local_cluster.cluster import ASK_S, ClusterError, LocalCluster, search_path
+from slurm_plugin.local_cluster.ports import ReservedPorts
 from slurm_plugin.local_cluster.processes import child_of, end_processes, start_supervisor
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 
@@ -33,8 +32,6 @@ _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "sbatch")
 _FOLDERS = {".": 0o755, "work": 0o1777, "state": 0o700} | dict.fromkeys(
     ("etc", "munge", "spool", "run", "log", "dev"), 0o755
 )
-_PORTS = (10_000, 32_000)
-"""Below those that the system gives to connections, so that a restarted daemon finds its own still free."""
 
 
 class LocalSlurm:
@@ -56,7 +53,8 @@ class LocalSlurm:
             kept_open: File descriptors that stay open, should this process be killed, until nothing is left.
         """
         self._most_nodes = len(spec.node_names())
-        self.spec = spec if spec.port else replace(spec, port=free_ports(self._most_nodes + 1))
+        self._ports = None if spec.port else ReservedPorts(self._most_nodes + 1)
+        self.spec = replace(spec, port=self._ports.first) if self._ports else spec
         self.work = spec.work
         self.network = LocalNetwork(spec.network) if spec.network else None
         self._kept_open = kept_open
@@ -124,6 +122,8 @@ class LocalSlurm:
         for daemon in self._daemons.values():
             daemon.wait()
         self._daemons.clear()
+        if self._ports:
+            self._ports.release()
 
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
@@ -336,25 +336,6 @@ def _as_user(user: str | None, command: tuple[str, ...]) -> tuple[str, ...]:
 def _preloader(node: str) -> str:
     """The name of a node's preloaded process among the daemons."""
     return f"preload-{node}"
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row.
-
-    Raises:
-        ClusterError: None was found.
-    """
-    first, last = _PORTS
-    draw = Random()
-    for _ in range(100):
-        start = draw.randrange(first, last - count)
-        with suppress(OSError):
-            for port in range(start, start + count):
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind(("", port))
-            return start
-    raise ClusterError(f"found no {count} free ports in a row between {first} and {last}")
 
 
 def make_user(name: str) -> None:

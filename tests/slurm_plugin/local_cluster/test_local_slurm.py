@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.local_cluster.cluster import ClusterError
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.processes import find_processes
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
@@ -157,7 +157,3 @@ def test_without_slurm_the_packages_are_named(tmp_path: Path, monkeypatch: pytes
 def test_a_refused_command_says_what_slurm_said(local_slurm: LocalSlurm) -> None:
     with pytest.raises(ClusterError, match=r"sbatch .* failed \(1\): .*invalid partition"):
         submit(local_slurm, "--partition=nowhere", "--wrap=true")
-
-
-def test_ports_are_free_ones() -> None:
-    assert 10_000 <= free_ports(3) < 32_000

@@ -61,6 +61,7 @@ class SrsfRound:
         self._starts: list[Decision] = []
         self._started: set[int] = set()
         self._declines: dict[str, Decision] = {}
+        self._declined: list[JobState] = []
         self._hopeless: dict[int, int] = {}
         # The job that has waited too long, and what is kept for it.
         self._turn: JobState | None = None
@@ -124,8 +125,12 @@ class SrsfRound:
             self._evictions.move(job, placement, reason)
 
     def offer(self) -> bool:
-        """Offer GPUs in order of priority, free ones or those of others; whether any job is preempted."""
-        stopped = len(self._evictions)
+        """Offer GPUs in order of priority, free ones or those of others; whether to offer what is left again.
+
+        It is, if jobs were stopped, or if a job that declined what was free would take what is left now.
+        """
+        stopped, started = len(self._evictions), len(self._started)
+        self._declined.clear()
         offers = DemandRound(self._open_rankings(), self._priority)
         while (job := offers.next()) is not None:
             if job.order in self._started:
@@ -149,7 +154,9 @@ class SrsfRound:
                 continue
             self._start(job, placement, f"needs {self._needs(job)}, the least of those that fit")
             offers.served()
-        return len(self._evictions) > stopped
+        if len(self._evictions) > stopped:
+            return True
+        return len(self._started) > started and any(map(self._accepts, self._declined))
 
     def move_stopped(self) -> None:
         """Let stopped jobs go on at once on GPUs that stay free."""
@@ -206,25 +213,15 @@ class SrsfRound:
         ]
 
     def _declines_now(self, job: JobState, placement: Placement, slowdown: float) -> bool:
-        """Whether a job waits for a closer placement: `patience` times what taking this one would cost it.
-
-        That is what the network slows the job down by, or if less what it does until the job moves, and the
-        restart.
-        """
-        best = self._best_level(job)
-        if slowdown <= SLOW or placement.level <= best:
-            return False
-        costs_s = (slowdown - 1) * job.remaining_s(self._now)
-        if job.job.preemptible and self._knobs.moves:
-            restarts_s = self._state.costs.restart_s(job.job)
-            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.sure_s(restarts_s)
-            costs_s = min(costs_s, until_move_s + restarts_s)
-        until_s = job.origin_s + self._knobs.patience * costs_s
+        """Whether a job waits for a closer placement than this one."""
+        costs_s = self._costs_s(job, placement, slowdown)
+        until_s = self._declines_until_s(job, costs_s)
         if until_s <= self._now:
             return False
+        self._declined.append(job)
         self._due_s = min(self._due_s, until_s)
         if self._known.declining.get(job.job_id) != until_s:
-            levels = self._state.topology.levels
+            levels, best = self._state.topology.levels, self._best_level(job)
             reason = (
                 f"one {levels[placement.level]} could hold it, {slowdown:.3g} times slower than one "
                 f"{levels[best]}; taking it would cost {span(costs_s)}; it declines that for "
@@ -232,6 +229,32 @@ class SrsfRound:
             )
             self._declines[job.job_id] = Wait(job.job_id, best, until_s, reason)
         return True
+
+    def _declines_until_s(self, job: JobState, costs_s: float) -> float:
+        """Until when a job declines a placement: `patience` times what taking it would cost the job."""
+        return job.origin_s + self._knobs.patience * costs_s
+
+    def _costs_s(self, job: JobState, placement: Placement, slowdown: float) -> float:
+        """What taking a far placement costs a job, seconds; 0 for one that is as good as the best.
+
+        That is what the network slows the job down by, or if less what it does until the job moves, and the
+        restart.
+        """
+        if slowdown <= SLOW or placement.level <= self._best_level(job):
+            return 0.0
+        costs_s = (slowdown - 1) * job.remaining_s(self._now)
+        if job.job.preemptible and self._knobs.moves:
+            restarts_s = self._state.costs.restart_s(job.job)
+            until_move_s = (1 - 1 / slowdown) * LEASES_FAR * self._knobs.sure_s(restarts_s)
+            costs_s = min(costs_s, until_move_s + restarts_s)
+        return costs_s
+
+    def _accepts(self, job: JobState) -> bool:
+        """Whether a job that declined what was free takes what others have left, such as another GPU type."""
+        if job.order in self._started or (placement := self._fit(job)) is None:
+            return False
+        costs_s = self._costs_s(job, placement, self._slowdown(job, placement))
+        return self._declines_until_s(job, costs_s) <= self._now
 
     def _make_room(self, job: JobState, level: int, goes_first: bool = False) -> Placement | None:
         """Stop jobs so that another fits in a domain of a level; None, and nothing done, if no use.

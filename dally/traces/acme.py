@@ -36,6 +36,10 @@ _CV = 3.0
 """Of the time between submissions the coefficient of variation, not published; other clusters: 2.7 to 4.1."""
 
 
+_STATIC_SEGMENTS = ((128, 16), (32, 4), (0, 1))
+"""From so many GPUs on, machines of a segment."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobType:
     """One of Acme's types of jobs.
@@ -129,11 +133,13 @@ def kalos_workload(
     cv: float = _CV,
     load: float | None = None,
     cluster_gpus: int | None = None,
+    machine_gpus: int = _MACHINE_GPUS,
+    segments: str = "none",
 ) -> Sequence[Job]:
     """Draw a workload; job i is the same however many jobs follow it, unless `load` sets the pace.
 
-    A job that trains on so many GPUs as recipes are known for has one, all equally often. Jobs of 8 GPUs
-    and more ask for whole machines, as torchrun's usual command lines do.
+    A job that trains on so many GPUs as recipes are known for has one, all equally often. Jobs of as many
+    GPUs as a machine has, and more, ask for whole machines, as torchrun's usual command lines do.
 
     Args:
         name: Prefix of the job ids and of the random streams.
@@ -144,6 +150,8 @@ def kalos_workload(
         cv: Its coefficient of variation.
         load: GPU time asked for / GPU time the cluster has until the last submission; None leaves `gap_s`.
         cluster_gpus: The cluster's GPUs, for `load`.
+        machine_gpus: GPUs of a machine, a divisor of 8.
+        segments: `static`: jobs of several machines have the segments of `static_segment`; `none`: none.
 
     Raises:
         InputError: `load` is given without `cluster_gpus` or for one job, or the reverse.
@@ -167,7 +175,8 @@ def kalos_workload(
             gpus,
             durations_s[at],
             group=kind.name,
-            gpus_per_machine=_MACHINE_GPUS if gpus >= _MACHINE_GPUS else None,
+            gpus_per_machine=machine_gpus if gpus >= machine_gpus else None,
+            segment=static_segment(gpus, machine_gpus) if segments == "static" else None,
         )
         if not (fitting := known[picks[at]]):
             return asked()
@@ -175,6 +184,20 @@ def kalos_workload(
         return asked(model=recipe.model, plan=recipe.plan(gpus), batch=recipe.batch_on(gpus))
 
     return LazyJobs(jobs, job)
+
+
+def static_segment(gpus: int, machine_gpus: int) -> int | None:
+    """The machines of a segment by the size of the job alone; None for jobs of one machine.
+
+    16 for 128 GPUs and more, 4 for 32 and more, else 1, as NVIDIA recommends for GB200 NVL72 (technical blog,
+    Unlock Exascale Performance on NVIDIA GB200 NVL72 with Slurm Topology-Aware Job Scheduling); where that
+    does not divide the machines of the job, the most below that do.
+    """
+    machines = gpus // machine_gpus
+    if machines < 2:
+        return None
+    most = next(size for least, size in _STATIC_SEGMENTS if gpus >= least)
+    return max(size for size in range(1, most + 1) if machines % size == 0)
 
 
 def shrunk(gpus: int, most_gpus: int) -> int:

@@ -49,6 +49,17 @@ def knob_whole(name: str, text: str, *, low: int, high: int) -> int:
     return int(value)
 
 
+def knob_choice(name: str, text: str, *, valid: Sequence[str]) -> str:
+    """One of some words.
+
+    Raises:
+        InputError: The text is none of them.
+    """
+    if text not in valid:
+        raise InputError(f"{name} is {text!r}, must be one of {', '.join(valid)}")
+    return text
+
+
 def knob_mix(name: str, text: str) -> tuple[tuple[int, float], ...]:
     """A mix of GPU counts: `8`, or counts with weights like `1:60/8:30/16:10`.
 
@@ -138,6 +149,10 @@ _KALOS_KNOBS: Mapping[str, Parse] = {
     **_ARRIVAL_KNOBS,
     **_BURST_KNOBS,
 }
+_GB200_KNOBS: Mapping[str, Parse] = {
+    **_KALOS_KNOBS,
+    "segments": partial(knob_choice, valid=("none", "static")),
+}
 _PUBLISHED_KNOBS: Mapping[str, Parse] = {
     "jobs": _SIZE_KNOBS["jobs"],
     "gpus": knob_mix,
@@ -203,6 +218,11 @@ GENERATORS: Mapping[str, Generator] = {
     "lingjun-like": _synthetic("fitted to Alibaba Lingjun", LINGJUN, _ARRIVAL_KNOBS, _BURST_KNOBS),
     "kalos-like": Generator(
         "Acme Kalos: LLM pretraining, evaluation and debugging, with parallel plans", _KALOS_KNOBS, _kalos
+    ),
+    "gb200-like": Generator(
+        "kalos-like on the machines of 4 GPUs of NVL72 racks; segments=static sets segments",
+        _GB200_KNOBS,
+        lambda name, values, seed: _kalos(name, {**values, "machine_gpus": 4}, seed),
     ),
     "gavel": Generator(
         "Gavel's, with models of profile set gavel",

@@ -18,6 +18,8 @@ def test_the_shipped_clusters_are_listed_smallest_first() -> None:
         "dally-1024",
         "demo",
         "ethernet-512",
+        "gb200-1152",
+        "gb200-20016",
         "hadar-5",
         "hadar-60",
         "infiniband-512",

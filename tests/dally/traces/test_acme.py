@@ -9,6 +9,7 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.profiles.parallel.transformer import read_model
 from dally.traces import load_trace
+from dally.traces.acme import static_segment
 from dally.traces.generators import generate
 
 JOBS = list(load_trace("kalos-like:jobs=60000", seed=1).jobs)
@@ -103,6 +104,28 @@ def test_load_sets_the_pace() -> None:
     jobs = generate("kalos-like:jobs=3000,most_gpus=256,load=0.8,cluster_gpus=512", 3)
     work = sum(job.gpus * job.duration_s for job in jobs)
     assert work / (512 * jobs[-1].submit_s) == pytest.approx(0.8, rel=1e-3)
+
+
+def test_on_nvl72_the_same_jobs_ask_for_machines_of_four_gpus() -> None:
+    plain = list(generate("gb200-like:jobs=20000", 1))
+    static = list(generate("gb200-like:jobs=20000,segments=static", 1))
+    for job, other in zip(plain, static, strict=True):
+        assert (other.submit_s, other.gpus, other.duration_s) == (job.submit_s, job.gpus, job.duration_s)
+        assert (job.gpus_per_machine, job.segment) == (4 if job.gpus >= 4 else None, None)
+    segments = {job.gpus: job.segment for job in static}
+    assert segments == {
+        **{1: None, 2: None, 8: 1, 16: 1, 32: 4, 64: 4, 96: 4},
+        **{128: 16, 256: 16, 504: 14, 512: 16, 1024: 16},
+    }
+
+
+def test_a_segment_divides_the_machines_of_its_job() -> None:
+    assert [static_segment(gpus, 4) for gpus in (4, 8, 40, 72, 132, 148)] == [None, 1, 2, 3, 11, 1]
+
+
+def test_segments_are_none_or_static() -> None:
+    with pytest.raises(InputError, match="segments is '16', must be one of none, static"):
+        generate("gb200-like:segments=16", 1)
 
 
 @pytest.mark.parametrize(

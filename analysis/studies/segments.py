@@ -1,0 +1,196 @@
+"""Segments by a static rule on NVL72 racks, or left to policies: `python -m analysis.studies.segments`."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+import click
+
+from analysis.studies.common import StudyCommand, publish, simulate, write_option
+from analysis.studies.llm_plans import ASSUMED, HeldUntil, stretch, without_plans
+from dally.cluster import load_cluster
+from dally.jobs.knowledge import Knowledge, Known
+from dally.markdown import table
+from dally.profiles.files import load_profiles
+from dally.runs.summary import quantile
+from dally.traces import load_trace
+from dally.words import duration
+from simulator.sweep.groups import Mean, mean, ratio_of_means
+
+LARGE = 128
+"""Jobs of so many GPUs and more get the largest segments of the static rule."""
+
+WORKLOAD = "gb200-like:jobs={jobs},most_gpus={most},load={load},cluster_gpus={gpus},segments={segments}"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentVariant:
+    """A row of the tables.
+
+    Attributes:
+        policy: NAME[:knob=value,...].
+        segments: `static`, or `none`: what the jobs ask for.
+        knows: What the policy believes of placements: what `plans` tell, that each level farther costs
+            `1.25`, or `nothing`: that they are all alike.
+    """
+
+    policy: str
+    segments: str
+    knows: str
+
+
+BASE = SegmentVariant("slurm", "static", "nothing")
+FREE = SegmentVariant("slurm", "none", "nothing")
+VARIANTS = (
+    BASE,
+    FREE,
+    SegmentVariant("srsf-delay", "static", "plans"),
+    SegmentVariant("srsf-delay", "none", "plans"),
+    SegmentVariant("srsf-delay", "static", "1.25"),
+    SegmentVariant("srsf-delay", "none", "1.25"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster and its load.
+
+    Attributes:
+        cluster: Name or file.
+        jobs: How many.
+        most_gpus: GPUs of the largest.
+        load: GPU time asked for over that of the cluster.
+    """
+
+    cluster: str
+    jobs: int
+    most_gpus: int
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRun:
+    """The figures of one simulation.
+
+    Attributes:
+        jct_s: Mean completion time of all jobs.
+        large_jct_s: Mean completion time of the jobs of 128 GPUs and more.
+        large_wait_p99_s: Of these, the time in the queue.
+        lost: GPU time of training over that at the best placement, less one.
+        occupancy: Part of the cluster's GPU time that was held until the last submission.
+    """
+
+    jct_s: float
+    large_jct_s: float
+    large_wait_p99_s: float
+    lost: float
+    occupancy: float
+
+
+def simulate_variant(variant: SegmentVariant, site: Site, knowledge: Knowledge, seed: int) -> SegmentRun:
+    """Run a policy on a site, with the beliefs of the variant and the costs that plans have."""
+    topology, profiles = load_cluster(site.cluster), load_profiles("realistic")
+    workload = WORKLOAD.format(
+        jobs=site.jobs, most=site.most_gpus, load=site.load, gpus=topology.gpus, segments=variant.segments
+    )
+    jobs = load_trace(workload, seed=seed).jobs
+    believed = None
+    if variant.knows != "plans":
+        believed = without_plans(topology, profiles, 1.0 if variant.knows == "nothing" else ASSUMED)
+    log, known = HeldUntil(jobs[-1].submit_s), Known(knowledge, seed=seed)
+    run = simulate(
+        variant.policy, jobs, topology, profiles, known, contention=True, log=log, believed=believed
+    )
+    by_id = {job.job_id: job for job in jobs}
+    records = [(by_id[record.job_id], record) for record in run.records]
+    large = [record for job, record in records if job.gpus >= LARGE]
+    return SegmentRun(
+        jct_s=fmean(record.jct_s for _, record in records),
+        large_jct_s=fmean(record.jct_s for record in large),
+        large_wait_p99_s=quantile(sorted(record.queue_s for record in large), 0.99),
+        lost=stretch([each for each in records if each[0].plan is not None]) - 1,
+        occupancy=log.gpu_s / topology.gpus / jobs[-1].submit_s,
+    )
+
+
+Found = Mapping[SegmentVariant, Sequence[SegmentRun]]
+"""The runs by variant, seed by seed."""
+
+
+def run_variants(site: Site, knowledge: Knowledge, seeds: Sequence[int]) -> Found:
+    """Run all variants on all seeds, as many at a time as this process may use cores."""
+    found: dict[SegmentVariant, list[SegmentRun]] = {variant: [] for variant in VARIANTS}
+    tasks = list(product(VARIANTS, [site], [knowledge], seeds))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        done = pool.map(simulate_variant, *zip(*tasks, strict=True))
+        for (variant, _, _, seed), run in zip(tasks, done, strict=True):
+            found[variant].append(run)
+            click.echo(f"{site.cluster}  {variant}  seed {seed}", err=True)
+    return found
+
+
+def results_table(found: Found) -> str:
+    """Markdown: a row for each variant; differences are from Slurm's with the static rule, paired by seed."""
+    rows = []
+    for variant, runs in found.items():
+        base = found[BASE]
+        large = [(run.large_jct_s, own.large_jct_s) for run, own in zip(runs, base, strict=True)]
+        every = [(run.jct_s, own.jct_s) for run, own in zip(runs, base, strict=True)]
+        rows.append(
+            [
+                f"`{variant.policy}`",
+                variant.segments,
+                variant.knows,
+                _per_cent(mean([run.occupancy for run in runs])),
+                duration(fmean(run.large_jct_s for run in runs)),
+                "" if variant == BASE else _change(ratio_of_means(large)),
+                duration(fmean(run.large_wait_p99_s for run in runs)),
+                duration(fmean(run.jct_s for run in runs)),
+                "" if variant == BASE else _change(ratio_of_means(every)),
+                f"{100 * fmean(run.lost for run in runs):+.2f}",
+            ]
+        )
+    headings = (
+        *("policy", "segments", "knows", "occupancy", f"JCT from {LARGE} GPUs on", "against the first row"),
+        *("p99 wait of these", "JCT of all", "against the first row", "GPU time over the best placement, %"),
+    )
+    return table(headings, rows)
+
+
+def _per_cent(of: Mean) -> str:
+    around = "" if of.half is None else f" ±{100 * of.half:.1f}"
+    return f"{100 * of.value:.1f}{around} %"
+
+
+def _change(ratio: Mean) -> str:
+    around = "" if ratio.half is None else f" ±{100 * ratio.half:.0f}"
+    return f"{100 * (ratio.value - 1):+.0f}{around} %"
+
+
+@click.command(cls=StudyCommand)
+@click.option("--cluster", default="gb200-1152", show_default=True, help="Name or file of a cluster.")
+@click.option("--jobs", default=4000, show_default=True, help="Jobs of each workload.")
+@click.option("--most-gpus", default=256, show_default=True, help="GPUs of the largest jobs.")
+@click.option("--load", default=2.5, show_default=True, help="GPU time asked for over that of the cluster.")
+@click.option("--seed", "seeds", type=int, multiple=True, default=(31, 32, 33), show_default=True)
+@write_option
+def main(
+    cluster: str, jobs: int, most_gpus: int, load: float, seeds: Sequence[int], page: Path | None
+) -> None:
+    """Compare jobs with segments by a static rule with jobs whose closeness is the policy's choice."""
+    site = Site(cluster, jobs, most_gpus, load)
+
+    def tables() -> Iterator[tuple[str, str]]:
+        for knowledge in (Knowledge.LIMITS, Knowledge.EXACT):
+            name = f"{Path(cluster).stem}-{knowledge.value}"
+            yield name, results_table(run_variants(site, knowledge, seeds))
+
+    publish(tables(), page)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,8 @@ from dally.state import JobState
 class KeptMachines:
     """The machines that jobs wait for in one plan, on trial: nothing of them is free to jobs behind.
 
-    In a strict order nobody passes a job that cannot start. One that accepts some machines only, like those of
-    a reservation, is passed by nobody there: elsewhere jobs behind it take nothing that it could use.
+    In a strict order nobody passes a job that cannot start. If it accepts some machines only, like those of a
+    reservation, jobs behind it may start elsewhere, where they take nothing that it could use.
 
     Args:
         free: In a trial.

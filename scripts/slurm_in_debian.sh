@@ -9,7 +9,6 @@ shift
 root=${TMPDIR:-/tmp}/dally-$suite
 [ "$(id -u)" = 0 ] || fail "chroot needs root"
 command -v debootstrap >/dev/null || fail "debootstrap is needed; as root: apt-get install debootstrap"
-[ ! -L .venv ] || fail ".venv is a link, which leads nowhere inside $root; remove it, and scripts/test.sh makes one here"
 [ -e "/usr/share/debootstrap/scripts/$suite" ] || fail "debootstrap knows no suite called $suite"
 
 # The mirror that this machine's own Debian comes from; what apt knows of it, it knows after an update.
@@ -37,7 +36,7 @@ fill_root() {
 # lies there where it lies here; a Python in /usr stands in for the suite's own.
 show_python() {
     local place
-    .venv/bin/python -c 'import sys; print(sys.base_prefix, *sys.path, sep="\n")' | sort -u | while read -r place; do
+    { readlink -f .venv; .venv/bin/python -c 'import sys; print(sys.base_prefix, *sys.path, sep="\n")'; } | sort -u | while read -r place; do
         [ -d "$place" ] && [ "$place" != /usr ] || continue
         show "$place" "$root$place"
     done
@@ -73,7 +72,8 @@ run_inside() {
     exec "$@"
 }
 
-install_dally "$test_extras"
+# In a worktree .venv may be a link to another tree's, in which Dally is that tree: it is left as it is.
+if [ -L .venv ]; then export PYTHONPATH=$PWD; else install_dally "$test_extras"; fi
 (flock 9 && fill_root) 9>"$root.lock"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"

@@ -221,7 +221,8 @@ class StartConditions:
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
         request, constraint = managed.request, self._jobs[managed.job_id].features
-        switches = request.switches if now < switches_until_s(request, managed.history.origin_s) else 0
+        since_s = now if managed.switches_since_s is None else managed.switches_since_s
+        switches = request.switches if now < switches_until_s(request, since_s) else 0
         gang = managed.job.gang
         key = request.nodes, constraint, switches, gang, usable
         if key not in self._choices:

@@ -45,6 +45,15 @@ show_python() {
     case $place in /usr/bin/*) show "$place" "$root$place"; show "$place" "$root/usr/bin/python3" ;; esac
 }
 
+# libmariadb3 11.8.9, which both suites have, refuses the first query of slurmdbd: this machine's stands in for it.
+show_mariadb() {
+    local library version
+    version=$(chroot "$root" dpkg-query --show --showformat '${source:Version}' libmariadb3)
+    case $version in *11.8.9*) ;; *) return 0 ;; esac
+    library=$(ldconfig -p | sed -n 's/^.*libmariadb\.so\.3 .*=> //p' | head -n 1)
+    [ -z "$library" ] || show "$library" "$root$(chroot "$root" ldconfig -p | sed -n 's/^.*libmariadb\.so\.3 .*=> //p' | head -n 1)"
+}
+
 show() {
     if [ -d "$1" ]; then mkdir -p "$2"; else [ -e "$2" ] || touch "$2"; fi
     mount --bind "$1" "$2"
@@ -63,6 +72,7 @@ run_inside() {
     show "$here" "$root$here"
     flock "$root.lock" chroot "$root" env --chdir="$here" bash -c ". scripts/setup.sh; install_debian $packages"
     show_python
+    show_mariadb
     cd "$root"
     pivot_root . .
     umount --lazy .
@@ -78,4 +88,4 @@ if [ -L .venv ]; then export PYTHONPATH=$PWD; else install_dally "$test_extras";
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 export root suite packages="$slurm_packages $accounting_packages $network_packages"
-exec unshare --mount --pid --fork --kill-child bash -c "$(declare -f fail show show_python run_inside); run_inside \"\$@\"" - "$@"
+exec unshare --mount --pid --fork --kill-child bash -c "$(declare -f fail show show_python show_mariadb run_inside); run_inside \"\$@\"" - "$@"

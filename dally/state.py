@@ -237,8 +237,8 @@ class ClusterState:
         if job.job_id in self.jobs:
             raise AssertionError(f"job {job.job_id} is here already")
         before = {} if past is None else {each.name: getattr(past, each.name) for each in fields(past)}
-        if order is None:
-            order, self.arrivals = self.arrivals, self.arrivals + 1
+        order = self.arrivals if order is None else order
+        self.arrivals = max(self.arrivals, order + 1)
         state = JobState(job, order, **{"origin_s": now, **before})
         self.jobs[job.job_id] = state
         self.waiting[job.job_id] = self.unexplained[job.job_id] = None

@@ -9,7 +9,6 @@ shift
 root=${TMPDIR:-/tmp}/dally-$suite
 [ "$(id -u)" = 0 ] || fail "chroot needs root"
 command -v debootstrap >/dev/null || fail "debootstrap is needed; as root: apt-get install debootstrap"
-[ ! -L .venv ] || fail ".venv is a link, which leads nowhere inside $root; remove it, and scripts/test.sh makes one here"
 [ -e "/usr/share/debootstrap/scripts/$suite" ] || fail "debootstrap knows no suite called $suite"
 
 # The mirror that this machine's own Debian comes from; what apt knows of it, it knows after an update.
@@ -37,13 +36,22 @@ fill_root() {
 # lies there where it lies here; a Python in /usr stands in for the suite's own.
 show_python() {
     local place
-    .venv/bin/python -c 'import sys; print(sys.base_prefix, *sys.path, sep="\n")' | sort -u | while read -r place; do
+    { readlink -f .venv; .venv/bin/python -c 'import sys; print(sys.base_prefix, *sys.path, sep="\n")'; } | sort -u | while read -r place; do
         [ -d "$place" ] && [ "$place" != /usr ] || continue
         show "$place" "$root$place"
     done
     chmod a+x "$root/root"  # jobs of ordinary users run a Python that lies in root's home, too
     place=$(readlink -f .venv/bin/python)
     case $place in /usr/bin/*) show "$place" "$root$place"; show "$place" "$root/usr/bin/python3" ;; esac
+}
+
+# libmariadb3 11.8.9, which both suites have, refuses the first query of slurmdbd: this machine's stands in for it.
+show_mariadb() {
+    local library version
+    version=$(chroot "$root" dpkg-query --show --showformat '${source:Version}' libmariadb3)
+    case $version in *11.8.9*) ;; *) return 0 ;; esac
+    library=$(ldconfig -p | sed -n 's/^.*libmariadb\.so\.3 .*=> //p' | head -n 1)
+    [ -z "$library" ] || show "$library" "$root$(chroot "$root" ldconfig -p | sed -n 's/^.*libmariadb\.so\.3 .*=> //p' | head -n 1)"
 }
 
 show() {
@@ -64,6 +72,7 @@ run_inside() {
     show "$here" "$root$here"
     flock "$root.lock" chroot "$root" env --chdir="$here" bash -c ". scripts/setup.sh; install_debian $packages"
     show_python
+    show_mariadb
     cd "$root"
     pivot_root . .
     umount --lazy .
@@ -73,9 +82,10 @@ run_inside() {
     exec "$@"
 }
 
-install_dally "$test_extras"
+# In a worktree .venv may be a link to another tree's, in which Dally is that tree: it is left as it is.
+if [ -L .venv ]; then export PYTHONPATH=$PWD; else install_dally "$test_extras"; fi
 (flock 9 && fill_root) 9>"$root.lock"
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
 export root suite packages="$slurm_packages $accounting_packages $network_packages"
-exec unshare --mount --pid --fork --kill-child bash -c "$(declare -f fail show show_python run_inside); run_inside \"\$@\"" - "$@"
+exec unshare --mount --pid --fork --kill-child bash -c "$(declare -f fail show show_python show_mariadb run_inside); run_inside \"\$@\"" - "$@"

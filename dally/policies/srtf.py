@@ -38,6 +38,7 @@ class ShortestRemainingTimeFirst(InOrder):
             other
             for other in takewhile(lambda other: other.end_s() - plan.now > least_s, reversed(self.ends))
             if other not in plan.evictions and self._outlasts(other, least_s, plan)
+            if not any(machine in plan.kept for machine, _ in other.allocation)
         )
         victims = find_victims(free, candidates, job.job, level)
         if not victims:

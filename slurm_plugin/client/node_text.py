@@ -107,6 +107,7 @@ def read_partitions(text: str) -> tuple[Partition, ...]:
             starts_jobs=record.get("State", "") in _STARTS_JOBS,
             qos=record.get("QoS", ""),
             accounts=_allowed(record.get("AllowAccounts", "")),
+            groups=_allowed(record.get("AllowGroups", "")),
             denied_accounts=_allowed(record.get("DenyAccounts", "")) or frozenset(),
             allowed_qos=_allowed(record.get("AllowQos", "")),
             denied_qos=_allowed(record.get("DenyQos", "")) or frozenset(),

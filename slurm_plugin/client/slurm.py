@@ -230,6 +230,7 @@ class Partition:
         qos: The QOS whose limits its jobs are under beside their own; empty if none.
         accounts: The only accounts that may use it; None for all but `denied_accounts`.
         denied_accounts: Accounts that may not.
+        groups: The only Unix groups whose users may use it; None for all.
         allowed_qos: The only QOS that jobs in it may have; None for all but `denied_qos`.
         denied_qos: QOS that they may not have.
     """
@@ -242,6 +243,7 @@ class Partition:
     qos: str = ""
     accounts: frozenset[str] | None = None
     denied_accounts: frozenset[str] = frozenset()
+    groups: frozenset[str] | None = None
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
 

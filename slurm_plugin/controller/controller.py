@@ -27,6 +27,7 @@ from slurm_plugin.controller.annotations import Annotations
 from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
+from slurm_plugin.controller.partition_rules import groups_of
 from slurm_plugin.controller.plan_checker import PlanChecker
 from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
 from slurm_plugin.controller.reconciler import Reconciler
@@ -294,6 +295,7 @@ class Controller:
         if now < self._rules_due_s:
             return
         self._rules_due_s = now + RULES_S
+        groups_of.cache_clear()
         conditions, unread = self.reconciler.conditions, dict[str, str]()
         try:
             conditions.limits = self._slurm.limits()

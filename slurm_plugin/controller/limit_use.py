@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from math import inf
 
 from dally.words import plural, span
 from slurm_plugin.client.slurm import AccountingLimits, Counted, Partition, ResourceLimit, SlurmJob
@@ -48,24 +49,28 @@ class LimitUse:
         other._licenses, other._taken = dict(self._licenses), self._taken.copy()
         return other
 
-    def hold(self, job: SlurmJob, gpus: int) -> None:
-        """A job holds so many GPUs; its licences are no longer free."""
+    def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
+        """A job holds so many GPUs, its licences are no longer free; with -1 as the factor it does not."""
         left_s = job.time_limit_s or 0.0
         if job.start_s is not None:
             left_s = max(0.0, job.start_s + left_s - self._now)
         for limit in self._counting(job):
-            self._taken[limit.name, _whose(limit, job)] += _amount(limit, job, gpus, left_s)
+            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, left_s)
 
     def counts(self, job: SlurmJob) -> bool:
         """Whether a job takes of any limit or licence."""
         return bool(job.licenses or self._counting(job))
 
-    def promise(self, job: SlurmJob, gpus: int) -> None:
+    def promise(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
         """A job is to have so many GPUs, and licences that Slurm shows as free until then."""
-        self.hold(job, gpus)
+        self.hold(job, gpus, factor)
         for name, count in licenses_asked(job.licenses):
             if name in self._licenses:
-                self._licenses[name] -= count
+                self._licenses[name] -= factor * count
+
+    def give_back(self, job: SlurmJob, gpus: int) -> None:
+        """A job that holds so many GPUs leaves them, and its licences."""
+        self.promise(job, gpus, -1)
 
     def refusal(self, job: SlurmJob, gpus: int) -> str:
         """What keeps a job from having so many GPUs now, in words; empty if no limit and no licence does.
@@ -112,7 +117,20 @@ class LimitUse:
             for each in limits
             if each.counted is Counted.MINUTES and (held := job.tres.get(each.of, 0.0))
         )
-        return min((*of_time, *of_minutes), default=float("inf"))
+        return min((*of_time, *of_minutes), default=inf)
+
+    def most_gpus(self, job: SlurmJob) -> float:
+        """The most GPUs that a job of any size could have if no other took of its limits."""
+        limits = [
+            each for each in self._counting(job) if each.of == "gres/gpu" and self._holds_for(each, job)
+        ]
+        limit_min = (job.time_limit_s or 0.0) / 60
+        of_minutes = (
+            each.most / limit_min for each in limits if each.counted is Counted.MINUTES and limit_min
+        )
+        return min(
+            (*(each.most for each in limits if each.counted is Counted.HELD), *of_minutes), default=inf
+        )
 
     def _counting(self, job: SlurmJob) -> tuple[ResourceLimit, ...]:
         """The limits that count a job; of one in several partitions those of the first."""

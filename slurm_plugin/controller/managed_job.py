@@ -195,6 +195,8 @@ class ManagedJob:
         stopped_for: What it was last stopped for by Dally, until it runs again; None if it was not.
         user_released: Its user released it: the hold that its comment still speaks of is over.
         placed_once: Dally released it onto nodes once: its node list and begin time may be of Dally's making.
+        order: Its place in the policy's queue; None before it is first there, and once a person holds it.
+        switches_since_s: When it began to wait for its `--switches`, since it last ran; None if it has not.
     """
 
     job: Job
@@ -213,6 +215,8 @@ class ManagedJob:
     stopped_for: StopPurpose | None = None
     user_released: bool = False
     placed_once: bool = False
+    order: int | None = None
+    switches_since_s: float | None = None
 
     @property
     def held_by_person(self) -> bool:

@@ -1,5 +1,10 @@
 """What partitions demand of jobs, whatever is free there: times, sizes, accounts and QOS."""
 
+import grp
+import os
+import pwd
+from functools import lru_cache
+
 from dally.words import plural, span
 from slurm_plugin.client.slurm import AccountingLimits, Partition, SlurmJob
 
@@ -7,8 +12,7 @@ from slurm_plugin.client.slurm import AccountingLimits, Partition, SlurmJob
 def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accounting: AccountingLimits) -> str:
     """Why a partition starts no job like this one, in words; empty if it does.
 
-    Groups (AllowGroups) are not looked at: Slurm refuses such jobs as they are submitted. Whether the lists
-    of accounts hold for those below, too, differs by Slurm's version: there Slurm decides.
+    Whether the lists of accounts hold for those below, too, differs by Slurm's version: there Slurm decides.
 
     Args:
         job: The job as it was submitted.
@@ -26,6 +30,10 @@ def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accountin
     if nodes > partition.max_nodes and "PartitionMaxNodes" not in qos_flags:
         most = plural(int(partition.max_nodes), "node")
         return f"MaxNodes of partition {name} is {most}: it asks for {nodes}, so it never starts"
+    if partition.groups is not None and job.user != "root":
+        groups = groups_of(job.user)
+        if groups is not None and partition.groups.isdisjoint(groups):
+            return f"partition {name} is not for the groups of user {job.user} (AllowGroups)"
     if account in partition.denied_accounts:
         return f"partition {name} is not for account {account} (DenyAccounts)"
     is_known = bool(above) or not job.account
@@ -36,3 +44,22 @@ def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accountin
     if qos and partition.allowed_qos is not None and qos not in partition.allowed_qos:
         return f"partition {name} is not for QOS {qos} (AllowQos)"
     return ""
+
+
+@lru_cache(maxsize=4096)
+def groups_of(user: str) -> frozenset[str] | None:
+    """The names of a user's Unix groups, as this machine knows them; None if it does not know the user.
+
+    What was found is kept until `groups_of.cache_clear`: a directory in the network takes its time.
+    """
+    try:
+        numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except (KeyError, OSError):
+        return None
+    found = set[str]()
+    for number in numbers:
+        try:
+            found.add(grp.getgrgid(number).gr_name)
+        except KeyError:
+            return None
+    return frozenset(found)

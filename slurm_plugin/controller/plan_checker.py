@@ -4,10 +4,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import inf
 
+from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
-from dally.words import span
+from dally.policies.common.sizing import shrunk
+from dally.words import plural, span
 from slurm_plugin.controller import failed_starts
-from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, PendingPhase, StartingPhase
+from slurm_plugin.controller.limit_use import LimitUse
+from slurm_plugin.controller.managed_job import (
+    ON_GPUS,
+    ManagedJob,
+    PendingPhase,
+    RunningPhase,
+    StartingPhase,
+)
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
@@ -46,7 +55,7 @@ class PlanChecker:
             beyond: dict[str, str] = {}
             full: dict[str, dict[str, NodeResources]] = {}
             if not declined:
-                beyond = self._beyond_limits(plan)
+                plan, beyond = self._within_limits(plan)
             if not declined and not beyond:
                 plan, declined, full = self._placed(plan)
             if not declined and not beyond and not full:
@@ -95,22 +104,58 @@ class PlanChecker:
     def _has_not_run(self, managed: ManagedJob) -> bool:
         return self._state.jobs[managed.job_id].first_start_s == inf
 
-    def _beyond_limits(self, plan: Plan) -> dict[str, str]:
-        """The starts that limits and licences do not allow beside those before them, and why not."""
-        beyond: dict[str, str] = {}
+    def _within_limits(self, plan: Plan) -> tuple[Plan, dict[str, str]]:
+        """The plan with no more GPUs for any job than limits leave it; which jobs may not start, and why not.
+
+        Limits and licences are shared out in the order of the plan. A job of open size starts smaller;
+        one that runs and would grow too much stays as it is.
+        """
+        decisions, beyond = list[Decision](), dict[str, str]()
         conditions, pending = self._reconciler.conditions, self._reconciler.pending_starts
         use = self._reconciler.limit_use.copy()
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
-            waits = managed is not None and isinstance(managed.phase, PendingPhase)
-            if not isinstance(each, Start) or managed is None or not waits or each.job_id in pending:
+            if not isinstance(each, Start | Migrate) or managed is None or each.job_id in pending:
+                decisions.append(each)
                 continue
-            gpus = sum(count for _, count in each.allocation)
-            if why := conditions.refusal(managed, use, gpus):
+            job, held = self._reconciler.seen(each.job_id), sum(managed.gpus.values())
+            if isinstance(managed.phase, PendingPhase):
+                fitting, why = self._largest_start(managed, each, use)
+            elif isinstance(managed.phase, RunningPhase) and _gpus(each) > held:
+                use.give_back(job, held)
+                why = conditions.refusal(managed, use, _gpus(each))
+                fitting = each
+                if why:
+                    use.promise(job, held)
+                    continue
+            else:
+                decisions.append(each)
+                continue
+            if why:
                 beyond[each.job_id] = why
             else:
-                use.promise(self._reconciler.seen(each.job_id), gpus)
-        return beyond
+                use.promise(job, _gpus(fitting))
+                decisions.append(fitting)
+        return replace(plan, decisions=tuple(decisions)), beyond
+
+    def _largest_start(
+        self, managed: ManagedJob, start: Start | Migrate, use: LimitUse
+    ) -> tuple[Start | Migrate, str]:
+        """A start with as many of its GPUs as limits allow; why they allow none, if so."""
+        refusal = self._reconciler.conditions.refusal
+        wanted, job = _gpus(start), managed.job
+        why = refusal(managed, use, wanted)
+        least = job.least_gpus if job.kind is JobKind.ELASTIC else wanted
+        if not why or least == wanted or refusal(managed, use, least):
+            return start, why
+        for gpus in range(wanted - 1, least - 1, -1):
+            allocation = shrunk(start.allocation, gpus)
+            whole = all(count == (job.gpus_per_machine or count) for _, count in allocation)
+            if whole and not refusal(managed, use, gpus):
+                level = self._state.topology.level_of(allocation)
+                reason = f"{start.reason}; no more than {plural(gpus, 'GPU')}, as {why}"
+                return replace(start, allocation=allocation, level=level, reason=reason), ""
+        return start, why
 
     def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.
@@ -214,3 +259,7 @@ class PlanChecker:
         job, room = self._reconciler.seen(managed.job_id), self._reconciler.conditions.room
         in_all = sum(gpus.values())
         return {name: room.needed(job, in_all, gpus[name], name) for name in gpus if name in room.nodes}
+
+
+def _gpus(decision: Start | Migrate) -> int:
+    return sum(count for _, count in decision.allocation)

@@ -135,7 +135,7 @@ class Reconciler:
 
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
-        for managed in sorted(managed_jobs.values(), key=_arrival):
+        for managed in sorted(managed_jobs.values(), key=_place):
             if why := self.transitions.take_up(managed, now):
                 self._release(managed, now, why, to_slurm=not isinstance(managed.phase, ON_GPUS))
 
@@ -497,6 +497,7 @@ class Reconciler:
 
     def _narrow(self, managed: ManagedJob, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
+        self.transitions.begin_switch_wait(managed, now)
         narrowed, why = self.conditions.narrowed(managed, now)
         self.transitions.become(managed, narrowed, now)
         return why
@@ -557,6 +558,11 @@ def _has_restarted(phase: RunningPhase | StoppingPhase, job: SlurmJob) -> bool:
 
 def _rehold(job: SlurmJob) -> Rehold:
     return Rehold(job.job_id, keep_reservation=bool(own_reservation(job)))
+
+
+def _place(managed: ManagedJob) -> tuple[bool, int, tuple[float, tuple[int, ...]]]:
+    """What orders jobs by the places that they had in the queue, those without one last, by arrival."""
+    return managed.order is None, managed.order or 0, _arrival(managed)
 
 
 def _arrival(managed: ManagedJob) -> tuple[float, tuple[int, ...]]:

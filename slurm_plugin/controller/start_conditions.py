@@ -6,7 +6,7 @@ from math import inf
 from time import localtime, strftime
 
 from dally.cluster.topology import Topology
-from dally.jobs.job import Gang, Job
+from dally.jobs.job import Gang, Job, JobKind
 from dally.state import ClusterState
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import (
@@ -101,8 +101,11 @@ class StartConditions:
     # Nodes.
 
     def narrowed(self, managed: ManagedJob, now: float) -> tuple[Job, str]:
-        """A waiting job with the nodes that it may use now; why it may not start, if these are too few."""
-        asked, room = managed.job, self.room
+        """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
+
+        One whose size is open has no more GPUs than its limits could ever let it have.
+        """
+        asked, room = self._within_limits(managed), self.room
         if not room.nodes:
             return asked, ""
         own = own_reservation(self._jobs[managed.job_id])
@@ -138,6 +141,16 @@ class StartConditions:
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
         return asked, next(fits, f"{nowhere}, in segments of {asked.segment}" if asked.segment else nowhere)
+
+    def _within_limits(self, managed: ManagedJob) -> Job:
+        """A waiting job with the most GPUs that it may have, if it may have more or fewer."""
+        asked, wanted = managed.job, managed.request.max_gpus
+        if asked.kind is not JobKind.ELASTIC or not wanted:
+            return asked
+        use = LimitUse(self.limits, {}, self.partitions)
+        most = max(map(use.most_gpus, in_one_partition(self._jobs[managed.job_id])))
+        most = wanted if most >= wanted else max(asked.gpus, int(most))
+        return asked if most == asked.most_gpus else replace(asked, max_gpus=most)
 
     def reserved_from(self, job: SlurmJob, now: float, end_s: float) -> frozenset[str]:
         """Nodes that are reserved for others than a job at any time until `end_s`."""
@@ -208,7 +221,8 @@ class StartConditions:
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
         request, constraint = managed.request, self._jobs[managed.job_id].features
-        switches = request.switches if now < switches_until_s(request, managed.history.origin_s) else 0
+        since_s = now if managed.switches_since_s is None else managed.switches_since_s
+        switches = request.switches if now < switches_until_s(request, since_s) else 0
         gang = managed.job.gang
         key = request.nodes, constraint, switches, gang, usable
         if key not in self._choices:

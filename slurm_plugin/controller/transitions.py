@@ -53,7 +53,6 @@ class JobTransitions:
         self.changed: set[str] = set()
         self.gone: set[str] = set()
         self._log, self._state = log, scheduler.state
-        self._orders: dict[str, int] = {}
         self._machines = scheduler.state.topology.machine_index
 
     # Jobs come and go.
@@ -91,7 +90,6 @@ class JobTransitions:
         elif isinstance(managed.phase, WITH_POLICY):
             self.scheduler.withdraw(managed.job_id, now)
         del self.managed_jobs[managed.job_id]
-        self._orders.pop(managed.job_id, None)
         self.changed.discard(managed.job_id)
         self.gone.add(managed.job_id)
         self._log(now, "end", job=managed.job_id, status=how)
@@ -132,7 +130,7 @@ class JobTransitions:
         """
         self._withdraw(managed, now)
         if held:
-            self._orders.pop(managed.job_id, None)
+            managed.order = None
         if accrues:
             self._begin_wait(managed, now)
         record = IneligiblePhase(now, why, held, accrues, until_s=until_s)
@@ -223,6 +221,7 @@ class JobTransitions:
         """A job runs, there and since then; the policy sees it start."""
         state, interval = self._run(managed, allocation, since_s, speed, slurm_start_s)
         managed.owed, managed.refusals, managed.stopped_for = Owed.NOTHING, Refusals(), None
+        managed.switches_since_s = None
         self._enter(managed, JobEvent.START, RunningPhase(now, managed.reason, gpus, interval))
         return state
 
@@ -358,6 +357,12 @@ class JobTransitions:
             managed.limit_s = None
             self.changed.add(managed.job_id)
 
+    def begin_switch_wait(self, managed: ManagedJob, now: float) -> None:
+        """A job waits for nodes: so long as its user said, only for those of few switches."""
+        if managed.request.switches and managed.switches_since_s is None:
+            managed.switches_since_s = now
+            self.changed.add(managed.job_id)
+
     def note_refusals(self, managed: ManagedJob, refusals: Refusals) -> None:
         """This has kept a job from starting."""
         if refusals != managed.refusals:
@@ -378,9 +383,10 @@ class JobTransitions:
 
     def _submit(self, managed: ManagedJob, now: float) -> None:
         """Tell the policy of a waiting job, in the place that it had, if it had one."""
-        order = self._orders.get(managed.job_id)
-        state = self.scheduler.submit(managed.job, now, managed.history, order)
-        self._orders[managed.job_id] = state.order
+        state = self.scheduler.submit(managed.job, now, managed.history, managed.order)
+        if state.order != managed.order:
+            managed.order = state.order
+            self.changed.add(managed.job_id)
 
     def _withdraw(self, managed: ManagedJob, now: float) -> None:
         """Take a job out of the policy's queue, if it is there."""

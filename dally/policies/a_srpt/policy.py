@@ -10,6 +10,7 @@ from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.a_srpt.virtual_srpt import VirtualSrpt
 from dally.policies.base import Policy
 from dally.policies.common.estimates import remaining_s
+from dally.policies.common.kept_machines import KeptMachines
 from dally.policies.common.knobs import knob
 from dally.policies.common.placements import closest
 from dally.policies.common.ranking import Ranking
@@ -98,7 +99,7 @@ class AdaptiveSrpt(Policy):
         self._until_s = dict(learnt["until_s"])
 
     def decide(self, state: ClusterState, now: float) -> Plan:
-        """Start jobs in turn, until the GPUs of one are not free."""
+        """Start jobs in turn, until the GPUs of one are not free; behind it only where it would not."""
         if not self.queue:
             return Plan()
         levels, top, decisions, wakeup_s = (
@@ -111,11 +112,15 @@ class AdaptiveSrpt(Policy):
         if self.knobs.release == "ended":
             ready = takewhile(lambda job: self.virtual.end_s(job, now) is not None, self.queue)
         with state.free.trial() as free:
-            for job in islice(ready, DEPTH):
+            kept = KeptMachines(free)
+            for job in islice((job for job in ready if not kept.keeps_all_of(job)), DEPTH):
                 best = state.best_level(job.job.gang)
                 placement = closest(free, job.job, best, top)
                 if placement is None:
-                    break  # nobody passes a job whose GPUs are not free
+                    kept.keep(job)  # nobody passes a job whose GPUs are not free
+                    if kept.all:
+                        break
+                    continue
                 level = levels[placement.level]
                 slowdown = state.costs.cost(job.job, placement.allocation).slowdown
                 extra, needs_s = slowdown - 1, remaining_s(job)
@@ -140,6 +145,7 @@ class AdaptiveSrpt(Policy):
             else:
                 if self.knobs.release == "ended":
                     wakeup_s = min(wakeup_s, self.virtual.next_end_s(now))
+            kept.give_back()
             waits = []
             for job in state.to_explain(decisions.values()):
                 asked, left = plural(job.job.gpus, "GPU"), free.usable(job.job.gang)

@@ -62,10 +62,15 @@ class Room:
     Args:
         pool: The GPUs.
         on: How many of them are on some machines; None: no jobs are to be admitted.
+
+    Attributes:
+        left: GPUs that are left.
+        kept: Names of machines of which nothing more is to be had.
     """
 
     def __init__(self, pool: Pool, on: Callable[[Accepted], int] | None = None) -> None:
         self.left = pool.total
+        self.kept = Accepted()
         self._of_type = dict(pool.of_type)
         self._on = on
         self._left_on: dict[Accepted, int] = {}
@@ -90,11 +95,28 @@ class Room:
         self.take(job.gpu_type, job.least_gpus)
         return True
 
-    def _take_on(self, machines: Accepted, gpus: int) -> bool:
-        """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
+    def keep(self, machines: Accepted) -> None:
+        """Leave what is left of some machines to a job that waits for more of them."""
+        if self._on is None:
+            raise AssertionError("nothing is known of machines")
+        new = machines - self.kept
+        self.left -= max(0, self._left(machines))
+        for each, left in self._left_on.items():
+            if not new.isdisjoint(each):
+                self._left_on[each] = min(left, self._on(each - machines))
+        self.kept |= machines
+        self._left_on[machines] = 0
+
+    def _left(self, machines: Accepted) -> int:
+        """What is left of some machines."""
         if self._on is not None and machines not in self._left_on:
             taken = sum(before for part, before in self._taken_on if part <= machines)
-            self._left_on[machines] = self._on(machines) - taken
+            self._left_on[machines] = self._on(machines - self.kept) - taken
+        return self._left_on[machines]
+
+    def _take_on(self, machines: Accepted, gpus: int) -> bool:
+        """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
+        self._left(machines)
         around = [each for each in self._left_on if machines <= each]
         if any(self._left_on[each] < gpus for each in around):
             return False

@@ -11,6 +11,7 @@ from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import remaining_s, stretch_s
 from dally.policies.common.evictions import Evictions
+from dally.policies.common.kept_machines import KeptMachines
 from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, accepted, closest
 from dally.policies.common.ranking import Ranking
@@ -42,7 +43,10 @@ class OrderKnobs(BackfillKnobs):
 
 
 class InOrder(Policy):
-    """A policy that starts waiting jobs in the order of a key and stops at the first that cannot start."""
+    """A policy that starts waiting jobs in the order of a key and stops at the first that cannot start.
+
+    Jobs behind one that accepts some machines only start on others.
+    """
 
     def __init__(self, knobs: OrderKnobs, state: ClusterState) -> None:
         self.backfill = knobs.backfill == "easy"
@@ -144,6 +148,7 @@ class OrderRound:
         started: Orders of arrival of the jobs it starts.
         evictions: The running jobs it stops.
         head: The first job that cannot start; None if all can.
+        kept: Machines that jobs wait for which come first.
     """
 
     def __init__(self, policy: InOrder, state: ClusterState, now: float) -> None:
@@ -151,17 +156,27 @@ class OrderRound:
         self.started: set[int] = set()
         self.head: JobState | None = None
         self.evictions = Evictions(state.free)
+        self.kept = KeptMachines(state.free)
         self._starts: list[Decision] = []
         self._ends: list[Release] = []
 
     def run(self) -> None:
         """Serve the queue."""
         for job in self.policy.queue:
+            if self.kept.keeps_all_of(job):
+                continue
             placement = self.fit(job) or self.policy.make_room(job, self)
             if placement is None:
-                self.head = job
-                break
-            self.start(job, placement, f"first of {len(self.policy.queue) - len(self.started)} in the queue")
+                self.head = self.head or job
+                self.kept.keep(job)
+                if self.kept.all or self.policy.backfill:
+                    break
+                continue
+            why = f"first of {len(self.policy.queue) - len(self.started)} in the queue"
+            if self.head is not None:
+                why = f"{self.head.job_id}, which goes first, waits for other machines"
+            self.start(job, placement, why)
+        self.kept.give_back()
         if self.head is None:
             self.evictions.move_stopped(self.fit)
         elif self.policy.backfills(self.now):
@@ -194,9 +209,8 @@ class OrderRound:
             if level == self.state.topology.top:
                 return f"{plural(request.gpus, f'{of_type} GPU'.strip())} asked for; {have}"
             return f"no {domain} has {plural(request.gpus, f'free{of_type} GPU')}; {have}"
-        ahead = (
-            "" if self.head is None else f" for job {self.head.job_id} of {plural(self.head.job.gpus, 'GPU')}"
-        )
+        first = self.kept.waits_before(request.gang)
+        ahead = "" if first is None else f" for job {first.job_id} of {plural(first.job.gpus, 'GPU')}"
         return f"{plural(request.gpus, f'{of_type} GPU'.strip())} could be had but must wait{ahead}"
 
     def start(self, job: JobState, placement: Placement, why: str) -> None:

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dally.cluster.topology import Allocation
 from dally.jobs.job import Job, JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.arrays import Floats
 from dally.policies.common.elastic_speeds import Speeds
-from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind, on_machines
+from dally.policies.common.gpu_pool import Accepted, Pool, Room, free_by_kind, held_by_kind, on_machines
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
@@ -36,7 +37,8 @@ class InSizes(Policy):
 
     Attributes:
         eager: Whether that is also done as soon as a job arrives or ends, or machines come or go.
-        in_turn: Whether jobs behind one that lacks GPUs of its type wait for it.
+        in_turn: Whether jobs behind one that lacks GPUs of its type wait for it; of one that accepts some
+            machines only, those behind it leave it these.
     """
 
     eager: ClassVar[bool]
@@ -103,17 +105,42 @@ class InSizes(Policy):
         for job in able:
             room.admits(job.job)
         # The waiting jobs whose least sizes fit beside each other's, in their order.
-        jobs, refused = [*able], 0
+        jobs, refused, kept = [*able], 0, dict[str, Accepted]()
         for job in self._queue:
-            if room.left < job.job.least_gpus <= self._at_hand(job.job) or not room.left or refused == _DEPTH:
+            if not room.left or refused == _DEPTH:
                 break
-            if room.admits(job.job):
+            asked = job.job
+            if room.admits(asked):
                 jobs.append(job)
-            elif self.in_turn and job.job.least_gpus <= self._at_hand(job.job):
-                break
+                kept[job.job_id] = room.kept
+            elif asked.machines is not None and asked.machines <= room.kept:
+                continue
+            elif asked.least_gpus <= self._at_hand(asked) and (self.in_turn or room.left < asked.least_gpus):
+                if asked.machines is None:
+                    break
+                room.keep(asked.machines)  # nobody passes it there
             else:
                 refused += 1
-        return plan_sizes(state, self.allocate(jobs, pool, now), now) if jobs else ()
+        if not jobs:
+            return ()
+        kept |= {job.job_id: room.kept for job in able}
+        workers -= held_by_kind(state.topology, self._out_of_reach(jobs, kept))
+        pool = Pool.of(state.topology, workers)
+        return plan_sizes(state, self.allocate(jobs, pool, now), now, kept)
+
+    def _out_of_reach(self, jobs: Sequence[JobState], kept: Mapping[str, Accepted]) -> Allocation:
+        """Free GPUs of machines that none of some jobs accepts, or from which all that do are kept."""
+        if any(job.job.machines is None and not kept[job.job_id] for job in jobs):
+            return ()
+        free, machines = self._state.free, self._state.topology.machines
+        everywhere = Accepted(machine.name for machine in machines)
+        sets = {(job.job.machines or everywhere, kept[job.job_id]) for job in jobs}
+        within = Accepted().union(*(accepted - without for accepted, without in sets))
+        return tuple(
+            (index, free.on(index))
+            for index, machine in enumerate(machines)
+            if machine.name not in within and free.on(index)
+        )
 
     def _at_hand(self, job: Job) -> int:
         """GPUs that a job could have if nothing ran, on machines of any type."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from dally.cluster.topology import Allocation
-from dally.jobs.job import JobKind
+from dally.jobs.job import Gang, JobKind
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.placements import find_gpus, takers
@@ -20,7 +21,12 @@ class SizeTarget:
     why: str
 
 
-def plan_sizes(state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> tuple[Decision, ...]:
+def plan_sizes(
+    state: ClusterState,
+    targets: Mapping[str, SizeTarget],
+    now: float,
+    kept: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> tuple[Decision, ...]:
     """The decisions that give jobs their sizes, as far as GPUs are found; call it outside of a trial.
 
     A job that runs on as many GPUs as it is to have keeps them, unless it is scattered and ends sooner closer
@@ -33,9 +39,10 @@ def plan_sizes(state: ClusterState, targets: Mapping[str, SizeTarget], now: floa
         targets: By name of the job, running or waiting, in the order of their ranks; the least sizes of all
             should fit. Not for jobs that run and must not be preempted.
         now: The moment, seconds.
+        kept: By name of the job, machines of which it gets nothing more, as others wait for them.
     """
     with state.free.trial():
-        return _SizePlan(state, targets, now).decide()
+        return _SizePlan(state, targets, now, kept).decide()
 
 
 def held_gpus(job: JobState) -> int:
@@ -76,8 +83,15 @@ class _SizePlan:
         places: The new allocations of jobs that start or change, by name, in the order of decisions.
     """
 
-    def __init__(self, state: ClusterState, targets: Mapping[str, SizeTarget], now: float) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        targets: Mapping[str, SizeTarget],
+        now: float,
+        kept: Mapping[str, frozenset[str]],
+    ) -> None:
         self.places: dict[str, Allocation] = {}
+        self._kept = kept
         self._state, self._targets, self._now = state, targets, now
         self._free, self._costs = state.free, state.costs
 
@@ -140,7 +154,7 @@ class _SizePlan:
         types = self._state.topology.gpu_types if job.job.gpu_type is None else (job.job.gpu_type,)
         places = []
         for gpu_type in (*types, *((None,) if len(types) > 1 else ())):
-            gang = job.job.gang._replace(gpu_type=gpu_type)
+            gang = self._gang(job)._replace(gpu_type=gpu_type)
             at_hand = self._free.held(self._state.topology.root.index, gang) * (gang.per_machine or 1)
             gang = gang._replace(gpus=min(gpus, at_hand))
             place = find_gpus(self._free, gang) if gang.gpus >= job.job.least_gpus else None
@@ -156,15 +170,17 @@ class _SizePlan:
         if job.job.gpus_per_machine is not None:
             return None
         free, topology = self._free, self._state.topology
-        parts = dict(job.allocation)
+        parts, kept = dict(job.allocation), self._kept.get(job.job_id, ())
         for machine, has in sorted(job.allocation, key=lambda part: -part[1]):
+            if topology.machines[machine].name in kept:
+                continue
             gained = min(more, free.on(machine))
             parts[machine] = has + gained
             more -= gained
         own = tuple((machine, free.on(machine)) for machine, _ in job.allocation)
         home, gpu_type = job.allocation[0][0], next(iter(topology.by_type(job.allocation)))
         free.take(own)
-        gang = job.job.gang._replace(gpu_type=gpu_type)
+        gang = self._gang(job)._replace(gpu_type=gpu_type)
         more = min(more, free.held(topology.root.index, gang))
         gang = gang._replace(gpus=more)
         for domain in topology.ancestors[home][: topology.widest + 1] if more else ():
@@ -174,6 +190,14 @@ class _SizePlan:
                 break
         free.give(own)
         return tuple(sorted(parts.items()))
+
+    def _gang(self, job: JobState) -> Gang:
+        """What a job asks for, on machines that are not kept from it."""
+        gang, kept = job.job.gang, self._kept.get(job.job_id)
+        if not kept:
+            return gang
+        names = gang.machines or frozenset(machine.name for machine in self._state.topology.machines)
+        return gang._replace(machines=names - kept)
 
     def _soonest(self, job: JobState, *options: Allocation | None) -> Allocation:
         """Where a running job ends first, its change counted; what it has if that is as good."""

@@ -425,7 +425,7 @@ def test_the_rules_of_a_partition() -> None:
     said = (
         "PartitionName=big AllowGroups=ALL DenyAccounts=guest,old AllowQos=high Default=NO QoS=pq "
         "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO State=DOWN TotalCPUs=64 JobDefaults=(null)\n"
-        "PartitionName=small AllowAccounts=lab AllowQos=ALL QoS=N/A MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
+        "PartitionName=small AllowGroups=staff,vision AllowAccounts=lab AllowQos=ALL QoS=N/A MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
     )
     big = Partition(
         "big",
@@ -437,7 +437,8 @@ def test_the_rules_of_a_partition() -> None:
         denied_accounts=frozenset({"guest", "old"}),
         allowed_qos=frozenset({"high"}),
     )
-    assert read_partitions(said) == (big, Partition("small", accounts=frozenset({"lab"})))
+    small = Partition("small", accounts=frozenset({"lab"}), groups=frozenset({"staff", "vision"}))
+    assert read_partitions(said) == (big, small)
 
 
 def test_resources_are_read_as_accounting_counts_them() -> None:

@@ -100,6 +100,25 @@ def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
     assert {*site.nodes(job)} == {"r0m1", "r1m1"}
 
 
+def test_a_hold_or_a_restart_does_not_make_a_job_wait_anew_for_its_switches(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    for node in ("r0m0", "r1m0"):
+        submit(site, Request(nodes=node), gpus_per_node=4)
+    site.run_to(1)
+    job = submit(site, Request(switches=1, switch_wait_s=60), nodes=2, gpus_per_node=4)
+    site.run_to(10)
+    site.slurm.hold(job)
+    for node in ("r0m1", "r1m1"):
+        site.slurm.set_node(node, "drain")  # else Slurm itself starts it as soon as it is released
+    site.run_to(30)
+    site.slurm.release(job)
+    site.run_to(32)
+    for node in ("r0m1", "r1m1"):
+        site.slurm.set_node(node)
+    site.live(70, [(40.0, Site.restart)])
+    assert {*site.nodes(job)} == {"r0m1", "r1m1"}
+
+
 def test_a_job_waits_where_it_needs_only_jobs_to_leave_that_may_be_stopped(tmp_path: Path) -> None:
     site = Site(tmp_path, FOUR, "srtf", features=FEATURES)
     others = [

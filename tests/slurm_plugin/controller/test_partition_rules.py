@@ -7,8 +7,9 @@ import pytest
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import AccountingLimits, Hold, Partition, SlurmJob, State
+from slurm_plugin.controller import partition_rules
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.controller.partition_rules import partition_refusal
+from slurm_plugin.controller.partition_rules import groups_of, partition_refusal
 from tests.slurm_plugin.worlds import Site
 
 FOUR = racks([[4, 4], [4, 4]])
@@ -115,3 +116,29 @@ def test_accounts_below_one_that_is_allowed_and_unknown_ones_are_left_to_slurm()
     for account, is_refused in (("vision", False), ("other", True), ("root", True), ("elsewhere", False)):
         job = SlurmJob("1", 0.0, State.PENDING, partition="gpu", account=account)
         assert bool(partition_refusal(job, 1, allowed, of_site)) == is_refused, account
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "refused"),
+    [
+        ("ann", frozenset({"vision"}), True),
+        ("ann", frozenset({"vision", "speech"}), False),
+        ("ann", None, False),  # a user whom only other machines know: Slurm decides
+        ("root", frozenset({"root"}), False),
+    ],
+)
+def test_a_partition_may_be_for_the_users_of_some_groups_only(
+    monkeypatch: pytest.MonkeyPatch, user: str, groups: frozenset[str] | None, refused: bool
+) -> None:
+    monkeypatch.setattr(partition_rules, "groups_of", lambda _: groups)
+    rules = Partition("gpu", groups=frozenset({"speech"}))
+    why = partition_refusal(SlurmJob("1", 0.0, State.PENDING, user=user), 1, rules, AccountingLimits())
+    assert why == (f"partition gpu is not for the groups of user {user} (AllowGroups)" if refused else "")
+
+
+def test_groups_are_those_that_the_machine_knows() -> None:
+    groups_of.cache_clear()
+    known, unknown = groups_of("root"), groups_of("no such user")
+    assert known is not None
+    assert "root" in known
+    assert unknown is None

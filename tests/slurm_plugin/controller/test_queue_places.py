@@ -58,6 +58,30 @@ def test_only_a_person_who_holds_a_job_makes_it_lose_its_place(tmp_path: Path, b
     )
 
 
+@pytest.mark.parametrize("restarts_at_s", [15.0, 25.0])
+def test_a_job_that_a_person_held_comes_last_after_a_restart_too(
+    tmp_path: Path, restarts_at_s: float
+) -> None:
+    site, older, younger = waiting_pair(tmp_path, limit_s=1100)
+    site.slurm.hold(older)
+    actions = [(20.0, lambda site: site.slurm.release(older)), (restarts_at_s, Site.restart)]
+    site.live(150, actions)
+    assert [site.states()[job] for job in (older, younger)] == ["PENDING", "RUNNING"]
+
+
+def test_a_job_that_waits_for_a_limit_keeps_its_place_over_a_restart(tmp_path: Path) -> None:
+    site, older, younger = waiting_pair(tmp_path, limit_s=1100)
+    site.slurm.total_licenses["matlab"] = 0
+    site.slurm.update(older, licenses="matlab")
+    site.run_to(20)
+    assert site.managed(older).phase.name is JobPhase.INELIGIBLE
+    site.restart()
+    site.run_to(30)
+    site.slurm.total_licenses["matlab"] = 1
+    site.run_to(150)
+    assert [site.states()[job] for job in (older, younger)] == ["RUNNING", "PENDING"]
+
+
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("by_person", [False, True])
 def test_a_wait_goes_on_while_nodes_or_licences_are_away_and_begins_anew_after_a_hold(

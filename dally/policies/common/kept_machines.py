@@ -1,0 +1,61 @@
+"""What a waiting job keeps from those behind it: what is free of the machines that it accepts."""
+
+from dally.cluster.free import FreeGpus
+from dally.jobs.job import Gang
+from dally.state import JobState
+
+
+class KeptMachines:
+    """The machines that jobs wait for in one plan, on trial: nothing of them is free to jobs behind.
+
+    In a strict order nobody passes a job that cannot start. If it accepts some machines only, like those of a
+    reservation, jobs behind it may start elsewhere, where they take nothing that it could use.
+
+    Args:
+        free: In a trial.
+    """
+
+    def __init__(self, free: FreeGpus) -> None:
+        self._free = free
+        self._waiting: dict[frozenset[str] | None, JobState] = {}
+        self._machines: set[int] = set()
+        self._taken: list[tuple[int, int]] = []
+
+    def __contains__(self, machine: int) -> bool:
+        return machine in self._machines
+
+    @property
+    def all(self) -> bool:
+        """Whether a job waits that accepts any machine, so that nobody behind it may start."""
+        return None in self._waiting
+
+    def keep(self, job: JobState) -> None:
+        """A job waits: what is free of its machines is kept for it."""
+        names = job.job.machines
+        if names in self._waiting:
+            return
+        self._waiting[names] = job
+        if names is None:
+            return
+        index = self._free.topology.machine_index
+        new = sorted({index[name] for name in names if name in index} - self._machines)
+        taken = tuple((machine, gpus) for machine in new if (gpus := self._free.on(machine)))
+        self._free.take(taken)
+        self._machines.update(new)
+        self._taken += taken
+
+    def keeps_all_of(self, job: JobState) -> bool:
+        """Whether a job behind accepts only such machines for which the same jobs wait."""
+        return job.job.machines in self._waiting
+
+    def waits_before(self, gang: Gang) -> JobState | None:
+        """The first job that keeps machines from a gang; None if none does."""
+        for names, job in self._waiting.items():
+            if names is None or gang.machines is None or not names.isdisjoint(gang.machines):
+                return job
+        return None
+
+    def give_back(self) -> None:
+        """What was kept is free again."""
+        self._free.give(tuple(self._taken))
+        self._taken.clear()

@@ -1,12 +1,13 @@
 """Predicts how long one training iteration of a gang takes, from its profile and its shape."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dally.cluster.topology import Shape
 from dally.profiles.allreduce import curve_time_s, rings_time_s
+from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.gpu_types import same_type
 from dally.profiles.local_batch import Pass, compute_pass
 from dally.profiles.measured_points import (
@@ -114,24 +115,27 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
     )
 
 
-def replay_s(compute: Compute, buckets: Sequence[Bucket], allreduce_s: AllReduce) -> float:
-    """Iteration time when each bucket is reduced after the one before it, as it becomes ready, seconds.
+def buckets_s(compute: Compute, buckets: Iterable[Bucket], allreduce_s: AllReduce) -> float:
+    """Iteration time when gradient buckets are reduced as they become ready, seconds.
 
-    A bucket starts at max(ready, end of the previous one); the optimizer steps when backward and the last
-    bucket are done. Communication stretches backward by the contention factor.
+    The optimizer steps when backward and the last bucket are done. Communication stretches backward by the
+    contention factor.
 
     Args:
         compute: Times without communication.
         buckets: In the order of their ready times.
         allreduce_s: Time of one all-reduce by its bytes.
     """
-    factor = compute.contention_factor or 1.0
-    fwd_s = compute.fwd_s or 0.0
-    done_s = 0.0
-    for bucket in buckets:
-        ready_s = fwd_s + (bucket.ready_s - fwd_s) * factor if bucket.ready_s > fwd_s else bucket.ready_s
-        done_s = max(ready_s, done_s) + allreduce_s(bucket.bytes)
-    return max(fwd_s + compute.bwd_s * factor, done_s) + (compute.step_s or 0.0)
+    factor, fwd_s = compute.contention_factor or 1.0, compute.fwd_s or 0.0
+    transfers = (
+        Transfer(
+            fwd_s + (each.ready_s - fwd_s) * factor if each.ready_s > fwd_s else each.ready_s,
+            math.inf,
+            allreduce_s(each.bytes),
+        )
+        for each in buckets
+    )
+    return replay_s(transfers, fwd_s + compute.bwd_s * factor) + (compute.step_s or 0.0)
 
 
 def window_s(compute: Compute, comm_s: float) -> float:
@@ -205,7 +209,7 @@ def _with_allreduce(
     model = profile.model
     comm_s = sum(map(allreduce_s, _reduced(profile)))
     if model.buckets:
-        return _Draft(replay_s(work.compute, work.buckets, allreduce_s), comm_s, "replay", notes)
+        return _Draft(buckets_s(work.compute, work.buckets, allreduce_s), comm_s, "replay", notes)
     if model.grad_bytes is None:
         return None
     return _Draft(window_s(work.compute, comm_s), comm_s, "window", notes)

@@ -80,7 +80,7 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
         InputError: What was found is no plan: the sizes of the axes do not fit the number of ranks.
     """
     doubts: list[str] = []
-    record = max(records, key=_sent_bytes)
+    record = max(records, key=step_bytes)
     traffic = _group_traffic(record, doubts)
     pipeline = _pipeline(records, record)
     if pipeline:
@@ -93,7 +93,8 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
     return RecognisedPlan(_plan(record, traffic, doubts), tuple(traffic), tuple(doubts))
 
 
-def _sent_bytes(record: RankRecord) -> float:
+def step_bytes(record: RankRecord) -> float:
+    """Bytes that a rank sends in a step."""
     return sum(
         each.sent_bytes(len(record.groups[each.group].ranks))
         for each in record.step

@@ -12,7 +12,7 @@ from dally.profiles.event_iteration import PricedEvent, measured_curves, price_e
 from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.events import Curve, Event
 from dally.profiles.parallel.rank_placement import RankPlacement
-from profiler.recorded.plan_recognition import REDUCING, SMALL, RecognisedPlan
+from profiler.recorded.plan_recognition import REDUCING, SMALL, RecognisedPlan, step_bytes
 from profiler.recorded.record import Collective, RankRecord
 
 _LEAST_COMPUTE = 0.01
@@ -64,7 +64,7 @@ def recorded_step(
         shape: Of the place where they ran; its rings have the links.
         ranks: Where they ran.
     """
-    record = max(records, key=_sent_bytes)
+    record = max(records, key=step_bytes)
     calls = _calls(record, records, recognised)
     timed = [(call.event, call.lasted_s) for call in calls if call.lasted_s]
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
@@ -85,11 +85,6 @@ def recorded_step(
     )
     backward_s = at_s[-1] or total_s if calls else total_s
     return RecordedStep(events, curves, backward_s, total_s - backward_s)
-
-
-def _sent_bytes(record: RankRecord) -> float:
-    groups = record.groups
-    return sum(each.sent_bytes(len(groups[each.group].ranks)) for each in record.step if each.group in groups)
 
 
 def _calls(record: RankRecord, records: Sequence[RankRecord], recognised: RecognisedPlan) -> list[_Call]:
@@ -115,8 +110,7 @@ def _calls(record: RankRecord, records: Sequence[RankRecord], recognised: Recogn
 
 def _lie(ranks: Sequence[int], world: int) -> tuple[int, int]:
     """Size and stride of groups; those that are not every so many ranks are taken for neighbours."""
-    size = 2 if len(ranks) < 2 else len(ranks)
-    stride = ranks[1] - ranks[0]
+    size, stride = len(ranks), ranks[1] - ranks[0]
     if world % (size * stride) == 0:
         return size, stride
     return (size, 1) if world % size == 0 else (world, 1)

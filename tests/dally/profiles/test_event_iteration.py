@@ -9,6 +9,7 @@ from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.jobs.parallelism import Axis
+from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.allreduce import HEADERS
 from dally.profiles.collectives import CollectiveKind
 from dally.profiles.contention import SharedLinks
@@ -29,6 +30,7 @@ from dally.profiles.schema import (
     Provenance,
     Timing,
 )
+from dally.profiles.stand_ins import at_speed
 
 MB = 1_000_000
 HOST_BPS, RACK_BPS = 8e6, 2e6
@@ -176,12 +178,38 @@ def test_jobs_on_one_link_slow_each_other_by_what_their_axes_send() -> None:
     assert links.changes() == []
 
 
+def test_a_gpu_twice_as_fast_computes_in_half_the_time_and_sends_as_much() -> None:
+    known = profile(replace(TENSOR, needed_s=1.5))
+    faster = at_speed(known, 2.0)
+    (event,) = faster.events
+    assert (event.ready_s, event.needed_s, faster.compute.total_s) == (0.5, 0.75, 1.125)
+    place = (0, 1), (1, 1), (2, 2)
+    assert predicted(faster, *place).comm_s == pytest.approx(predicted(known, *place).comm_s)
+
+
+def test_half_the_local_batch_sends_half_the_activations_and_all_gradients() -> None:
+    place: Allocation = ((0, 1), (1, 1), (2, 2))
+    shape, ranks = TOPOLOGY.shape(place), RankPlacer(TOPOLOGY).place(place)
+    found = predict(profile(), shape, batch=0.5, ranks=ranks)
+    assert found.sent_bytes == pytest.approx([2.25 * MB * HEADERS, 2 * MB * HEADERS])
+    assert found.iteration_s - found.exposed_s == pytest.approx(2.25 / 2)
+
+
 def test_the_closest_place_is_the_best_one() -> None:
     costs = CostModel(TOPOLOGY, ProfileSet("test", (profile(),)))
     job = Job("j", 0.0, 4, 100.0, model="m")
     places: list[Allocation] = [((0, 4),), ((0, 2), (1, 2)), ((0, 2), (2, 2))]
     near, rack, far = (costs.cost(job, place).slowdown for place in places)
     assert near == 1.0 < rack < far
+
+
+def test_a_recorded_plan_counts_before_what_is_calculated_of_it() -> None:
+    costs = CostModel(TOPOLOGY, ProfileSet("test", (profile(),)))
+    plans = ("tp=2,sequence=128", "tp=4,sequence=128")
+    jobs = [Job("j", 0.0, 4, 100.0, model="m", batch=8, plan=TrainingPlan.parse(plan, 4)) for plan in plans]
+    assert costs.plan_gap(jobs[0]) is None
+    assert costs.plan_gap(jobs[1]), "it goes by its profile, too, but as the model's shape is unknown"
+    assert costs.cost(jobs[0], ((0, 2), (2, 2))).slowdown > 1
 
 
 def test_a_profile_with_events_is_read_as_it_was_written() -> None:

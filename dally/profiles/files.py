@@ -75,6 +75,7 @@ class ProfileSet:
         gpu_type: str | None = None,
         local_batch: float | None = None,
         gpus: int | None = None,
+        plan: str | None = None,
     ) -> Profile | None:
         """The profile of a model on a GPU type.
 
@@ -87,6 +88,7 @@ class ProfileSet:
             gpu_type: The GPU type; None where the cluster names none.
             local_batch: Samples per GPU; of several profiles the nearest is taken. None: the middle one.
             gpus: Of the job; of plans of several sizes the nearest is taken. None: any of them.
+            plan: Of the job, as profiles have it; that of just this plan is taken, if there is one.
 
         Returns:
             None if the model is unknown.
@@ -96,7 +98,8 @@ class ProfileSet:
             self._found[key] = self._of_type(model, gpu_type)
         found = self._found[key]
         if gpus is not None and model in self.with_events:
-            found = _of_nearest_size(found, gpus)
+            found = tuple(each for each in found if each.plan == plan) if plan else ()
+            found = found or _of_nearest_size(self._found[key], gpus)
         if len(found) < 2 or local_batch is None:
             return found[len(found) // 2] if found else None
         return min(found, key=lambda each: abs(log((each.model.local_batch or 1) / local_batch)))

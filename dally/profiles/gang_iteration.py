@@ -37,11 +37,13 @@ class Spread(NamedTuple):
         shape: Its shape.
         gpus: The GPUs of each type, for a batch that is split by speed over types.
         ranks: Where its ranks are, for a model whose profile has events.
+        plan: How the job trains, for such a model; None if it does not say.
     """
 
     shape: Shape
     gpus: tuple[int, ...] = ()
     ranks: RankPlacement | None = None
+    plan: str | None = None
 
 
 class Split(StrEnum):
@@ -140,10 +142,9 @@ class GangIterations:
         """Whether the training of a job with a plan was recorded, on all GPU types that it may have."""
         if self.profiles is None or job.model not in self.profiles.with_events:
             return False
-        assert job.plan is not None, "its plan was asked for"
-        types = (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
-        found = [self._profile(job.model, name, gpus=job.gpus) for name in types]
-        return all(each is not None and each.plan == str(job.plan.parallelism) for each in found)
+        plan, types = _recorded_as(job), (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
+        found = [self._profile(job.model, name, gpus=job.gpus, plan=plan) for name in types]
+        return all(each is not None and each.plan == plan for each in found)
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
         """The iteration of a job's gang on an allocation; None if neither its plan nor a profile tells.
@@ -198,7 +199,7 @@ class GangIterations:
             spread = self._on_one_machine[key]
         if self.profiles is None or job.model not in self.profiles.with_events:
             return spread
-        return spread._replace(ranks=self._placed(allocation))
+        return spread._replace(ranks=self._placed(allocation), plan=_recorded_as(job))
 
     def _spread(self, allocation: Allocation) -> Spread:
         shape = self.topology.shape(allocation)
@@ -207,12 +208,17 @@ class GangIterations:
         return Spread(shape, tuple(self.topology.by_type(allocation).values()))
 
     def _profile(
-        self, model: str, gpu_type: str, samples: float | None = None, gpus: int | None = None
+        self,
+        model: str,
+        gpu_type: str,
+        samples: float | None = None,
+        gpus: int | None = None,
+        plan: str | None = None,
     ) -> Profile | None:
-        """The profile of a model on a GPU type, of several the one for so many GPUs and this local batch."""
+        """The profile of a model on a GPU type, of several that of a plan, number of GPUs and local batch."""
         if not self.profiles or not model:
             return None
-        return self.profiles.find(model, gpu_type or None, samples, gpus)
+        return self.profiles.find(model, gpu_type or None, samples, gpus, plan)
 
     def _local_batch(self, job: Job, gpus: int) -> float:
         """The batch of each of so many GPUs over that of the profile, if the global batch stays."""
@@ -221,7 +227,7 @@ class GangIterations:
 
     def _profile_batch(self, job: Job) -> int | None:
         """The local batch of the job's profile, to which others are compared; None if unknown."""
-        profile = self._profile(job.model, job.gpu_type or "", gpus=job.gpus)
+        profile = self._profile(job.model, job.gpu_type or "", gpus=job.gpus, plan=_recorded_as(job))
         return None if profile is None else profile.model.local_batch
 
     def _predict(
@@ -246,9 +252,9 @@ class GangIterations:
         corrected: bool = True,
     ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
-        shape, gpus, ranks = spread
+        shape, gpus, ranks, plan = spread
         samples = batch * reference if reference else None
-        profiles = [self._profile(model, gpu_type, samples, shape.gpus) for gpu_type in shape.gpu_types]
+        profiles = [self._profile(model, gpu_type, samples, shape.gpus, plan) for gpu_type in shape.gpu_types]
         known = [profile for profile in profiles if profile is not None]
         if len(known) < len(profiles):
             return None
@@ -263,6 +269,11 @@ class GangIterations:
             by_type = zip(parts, shape.gpu_types, strict=True)
             parts = [self.learnt.corrected(part, (model, kind), shape.level) for part, kind in by_type]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
+
+
+def _recorded_as(job: Job) -> str | None:
+    """How a job trains, as profiles of recorded jobs have it; None if it does not say."""
+    return None if job.plan is None else str(job.plan.parallelism)
 
 
 def plan_pool(model: str, plan: TrainingPlan, gpu_type: str) -> PoolName:

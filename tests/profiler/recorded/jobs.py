@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def write(
     folder: Path,
     rank: int,
     world: int,
-    groups: dict[str, tuple[Sequence[int], str]],
+    groups: Mapping[str, tuple[Sequence[int], str]],
     step: Iterable[dict[str, Any]],
     sent: Iterable[tuple[str, int, int]] = (),
     steps: int = STEPS,

@@ -235,7 +235,7 @@ def test_a_profile_with_events_is_read_as_it_was_written() -> None:
     ("change", "said"),
     [
         ({"schema": 1}, "schema is 1, must be 2 as it has events"),
-        ({"plan": "tp=3"}, "events[0] has groups of 2 ranks, every 1th of 3"),
+        ({"plan": "tp=3"}, "events[0] has size 2 and stride 1, which do not divide 3 ranks"),
         ({"plan": None}, "plan and events belong together"),
         ({"events": [], "schema": 1}, "plan and events belong together"),
     ],

@@ -433,7 +433,8 @@ class Profile:
             for number, each in enumerate(self.events):
                 _require(
                     ranks % (each.size * each.stride) == 0,
-                    f"events[{number}] has size {each.size} and stride {each.stride}, which do not divide {ranks} ranks",
+                    f"events[{number}] has size {each.size} and stride {each.stride}, "
+                    f"which do not divide {ranks} ranks",
                 )
         for number, curve in enumerate(self.curves):
             _require(curve.tier in TIERS, f"curves[{number}].tier is {curve.tier}, must be one of {TIERS}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from random import Random
 
 from dally.markdown import table
-from dally.profiles.contention import HEADERS, Flow, stretches
+from dally.profiles.allreduce import HEADERS
+from dally.profiles.contention import Flow, stretches
 
 _MIXES, _STARTS, _ITERATIONS = 60, 8, 60
 _LEAST_S = 1e-12

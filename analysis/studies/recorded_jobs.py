@@ -1,7 +1,8 @@
 """Holds what the recorder tells against the kernel's counters and against step times elsewhere.
 
-Trainings run over gloo between network namespaces of this machine, unchanged but recorded. Each trains at the
-places of `LEARNT`; from these and its record follow the step times at the others, which are then measured.
+Trainings run over gloo between network namespaces of this machine, unchanged but recorded. Each is recorded
+on one host; from the profile of this one record follow its steps at the places of `PREDICTED`, which are then
+measured.
 """
 
 import os
@@ -9,23 +10,27 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
 import click
-import numpy
 
 from analysis.studies.common import StudyCommand, publish, write_option
+from dally.cluster.topology import Link, Machine, Topology
+from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
 from dally.markdown import table
-from profiler.recorded.link_traffic import RankHosts, link_seconds
+from dally.profiles.iteration import predict
+from dally.profiles.parallel.rank_placement import RankPlacer
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import RankRecord, RecordedRun, read_run
+from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
 from workloads import recorder
 
 SCRIPTS = Path(__file__).with_name("recorded_trainings")
@@ -64,14 +69,25 @@ class Place:
         return NetworkSpec(tuple(Rack(len(rack), self.rate_bps, self.uplink_bps) for rack in self.machines))
 
     @property
-    def placement(self) -> RankHosts:
-        """Which rank lies where; ranks fill one host after the other."""
-        spec = self.network
+    def hosts(self) -> tuple[str, ...]:
+        """The host of each rank; ranks fill one host after the other."""
         counts = [count for rack in self.machines for count in rack]
-        hosts = [host for host, count in zip(spec.hosts, counts, strict=True) for _ in range(count)]
-        racks = {host: spec.rack(host) for host in spec.hosts}
-        rates = dict.fromkeys(spec.hosts, self.rate_bps) | dict.fromkeys(spec.hosts_of, self.uplink_bps)
-        return RankHosts(hosts, racks, rates)
+        return tuple(
+            host for host, count in zip(self.network.hosts, counts, strict=True) for _ in range(count)
+        )
+
+    @property
+    def topology(self) -> Topology:
+        """The same hosts as a cluster; each has room for all ranks."""
+        spec, rate, uplink = self.network, Link(self.rate_bps, LATENCY_S), Link(self.uplink_bps, LATENCY_S)
+        attached = [
+            Attached(Machine(host, len(self.hosts), "", LOOPBACK), spec.rack(host), rate)
+            for host in spec.hosts
+        ]
+        switches = [Switch(rack, "core", uplink) for rack in spec.hosts_of]
+        return build_topology(
+            self.name, attached, [*switches, Switch("core", None)], ("machine", "rack", "network")
+        )
 
 
 BYTES = (
@@ -86,22 +102,24 @@ BYTES = (
 """Of each, all that a rank sends is held against the counters of its host's link."""
 
 TIMED = (
-    RecordedTraining("DDP", "plain.py", ("ddp", "12", "160", "0.1"), 4),
-    RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "160", "0.1"), 4),
-    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "160", "0.1"), 4),
+    RecordedTraining("DDP", "plain.py", ("ddp", "12", "320", "0.1"), 4),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "320", "0.1"), 4),
+    RecordedTraining("HSDP", "plain.py", ("hsdp", "12", "320", "0.1"), 4),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "320", "0.1"), 4),
 )
 
-LEARNT = (
-    Place("1x4", ((4,),), 1e9, 1e9),
-    Place("4x1 in a rack, 80 Mb/s", ((1, 1, 1, 1),), 80e6, 1e9),
-    Place("4x1 in a rack, 40 Mb/s", ((1, 1, 1, 1),), 40e6, 1e9),
-)
+LOOPBACK = Link(8e9, 2e-5)
+"""What two cores carry between ranks on one host, about."""
+
+LATENCY_S = 5e-5
+
+RECORDED = Place("1x4", ((4,),), 1e9, 1e9)
 PREDICTED = (
-    Place("2x2 in a rack, 40 Mb/s", ((2, 2),), 40e6, 1e9),
-    Place("4x1 in a rack, 25 Mb/s", ((1, 1, 1, 1),), 25e6, 1e9),
-    Place("2x2 in two racks, uplinks 30 Mb/s", ((2,), (2,)), 80e6, 30e6),
-    Place("4x1 in two racks, uplinks 30 Mb/s", ((1, 1), (1, 1)), 80e6, 30e6),
-    Place("3 hosts in two racks, uplinks 50 Mb/s", ((2, 1), (1,)), 80e6, 50e6),
+    Place("2x2 in a rack, 100 Mb/s", ((2, 2),), 100e6, 1e9),
+    Place("4x1 in a rack, 60 Mb/s", ((1, 1, 1, 1),), 60e6, 1e9),
+    Place("2x2 in two racks, uplinks 75 Mb/s", ((2,), (2,)), 200e6, 75e6),
+    Place("4x1 in two racks, uplinks 75 Mb/s", ((1, 1), (1, 1)), 200e6, 75e6),
+    Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6),
 )
 
 
@@ -114,7 +132,7 @@ def run_recorded(training: RecordedTraining, place: Place, folder: Path) -> tupl
     Raises:
         DallyError: A rank failed.
     """
-    hosts, ranks = place.placement.hosts, range(training.ranks)
+    hosts, ranks = place.hosts, range(training.ranks)
     with LocalNetwork(place.network) as network, _ended() as started:
         before = network.traffic()[hosts[0]].sent_bytes
         for rank in ranks:
@@ -196,72 +214,52 @@ def bytes_table(folder: Path) -> str:
     return table(("training", "ranks", "plan", "MB recorded", "MB counted", "difference"), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPlace:
-    """A training at a place: seconds of its links in a step, and steps in seconds."""
-
-    place: Place
-    busy_s: float
-    steps_s: tuple[float, ...]
-
-    @property
-    def step_s(self) -> float:
-        """The median step."""
-        return median(self.steps_s)
-
-
-def measure(
-    training: RecordedTraining, place: Place, reference: RecordedRun | None, folder: Path
-) -> tuple[TimedPlace, RecordedRun]:
-    """Train at a place; what its links carry is told by the reference, or by this very run."""
-    run, _ = run_recorded(training, place, folder)
-    busy_s = link_seconds((reference or run).records, place.placement)
-    return TimedPlace(place, busy_s, _steps(folder)), run
-
-
 def _steps(folder: Path) -> tuple[float, ...]:
     """Step times that the first rank printed, without the first three."""
     lines = (folder / "rank-0.log").read_text().splitlines()
     return tuple(float(line.split()[2]) for line in lines if line.startswith("step time "))[3:]
 
 
-def predict_step(learnt: Sequence[TimedPlace], busy_s: float) -> float:
-    """A step at a place whose links are busy for so long: a line through what was learnt, never below it."""
-    fastest = min(each.step_s for each in learnt)
-    apart = [each for each in learnt if each.busy_s]
-    factor, base_s = numpy.polyfit([each.busy_s for each in apart], [each.step_s for each in apart], 1)
-    return max(fastest, float(base_s + factor * busy_s))
+def predict_step(run: RecordedRun, place: Place) -> float:
+    """The step of a training at a place, from its record on one host, which is the first one there."""
+    records = tuple(replace(record, host=place.hosts[0]) for record in run.records)
+    topology = place.topology
+    profile = recorded_profile(RecordedJob("recorded"), [replace(run, records=records)], topology)
+    counts = Counter(topology.machine_index[host] for host in place.hosts)
+    allocation = tuple(sorted(counts.items()))
+    ranks = RankPlacer(topology).place(allocation)
+    return predict(profile, topology.shape(allocation), ranks=ranks).iteration_s
 
 
 def times_table(folder: Path) -> str:
-    """Predicted and measured steps at the places that were not learnt."""
+    """Predicted and measured steps at places where nothing was recorded."""
     rows, errors = [], []
     for training in TIMED:
         within = folder / "times" / _named(training.name)
-        learnt, reference = [], None
-        for place in LEARNT:
-            timed, run = measure(training, place, reference, _made(within / _named(place.name)))
-            reference = reference or run
-            learnt.append(timed)
-            click.echo(f"{training.name}, {place.name}: {timed.step_s:.3f} s", err=True)
+        run, _ = run_recorded(training, RECORDED, _made(within / _named(RECORDED.name)))
+        click.echo(f"{training.name}, {RECORDED.name}: {run.records[0].step_s:.3f} s", err=True)
         for place in PREDICTED:
-            timed, _ = measure(training, place, reference, _made(within / _named(place.name)))
-            predicted_s = predict_step(learnt, timed.busy_s)
-            errors.append(predicted_s / timed.step_s - 1)
-            low, *_, high = quantiles(timed.steps_s, n=10)
+            at = _made(within / _named(place.name))
+            run_recorded(training, place, at)
+            steps_s = _steps(at)
+            predicted_s, measured_s = predict_step(run, place), median(steps_s)
+            errors.append(predicted_s / measured_s - 1)
+            low, *_, high = quantiles(steps_s, n=10)
             rows.append(
                 [
                     training.name,
                     place.name,
+                    f"{run.records[0].step_s:.3f}",
                     f"{predicted_s:.3f}",
-                    f"{timed.step_s:.3f}",
+                    f"{measured_s:.3f}",
                     f"{low:.3f} to {high:.3f}",
                     f"{errors[-1]:+.1%}",
                 ]
             )
             click.echo(" | ".join(rows[-1]), err=True)
     sizes = [abs(error) for error in errors]
-    body = table(("training", "place", "predicted, s", "measured, s", "p10 to p90", "error"), rows)
+    headings = ("training", "place", "recorded on one host, s", "predicted, s", "measured, s")
+    body = table((*headings, "p10 to p90", "error"), rows)
     return f"{body}\n\nMean error {fmean(sizes):.1%}, worst {max(sizes):.1%}, of {len(errors)} steps."
 
 

@@ -6,12 +6,9 @@ from math import fsum, log
 
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
-from dally.profiles.allreduce import ring_factor
+from dally.profiles.allreduce import HEADERS, ring_factor
 from dally.profiles.costs import Cost, CostModel
 from dally.profiles.iteration import Prediction
-
-HEADERS = 1514 / 1448
-"""Bytes on an Ethernet of 1,500 bytes a packet for each byte of gradients, over TCP with time stamps."""
 
 _MOST_ROUNDS = 200
 _TOLERANCE = 1e-7
@@ -230,7 +227,8 @@ class SharedLinks:
         demands_bps = _demands_bps(self._costs.topology, allocation, links, alone)
         if not demands_bps:
             return None
-        key: tuple[object, ...] = job.model, job.gpus, job.gpu_type, job.batch, self._costs.spread(allocation)
+        spread = self._costs.spread(job, allocation)
+        key: tuple[object, ...] = job.model, job.gpus, job.gpu_type, job.batch, spread
         if self._costs.plan_gap(job) == "":
             key = self._costs.plan_key(job, allocation)
         if key not in self._idle:

@@ -84,13 +84,13 @@ class CorrectedIterations(GangIterations, ABC):
         Returns:
             Whether its costs, or those of others, are something else now.
         """
-        spread = self.spread(allocation)
-        shape, _ = spread
+        spread = self.spread(job, allocation)
+        shape = spread.shape
         if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
             return False
         if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
             return False
-        profile = self._profile(job.model, shape.gpu_types[0])
+        profile = self._profile(job.model, shape.gpu_types[0], gpus=shape.gpus, plan=spread.plan)
         if job.plan is not None and self.plan_gap(job) == "":
             raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
             name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED

@@ -240,7 +240,7 @@ class CostModel(CorrectedIterations):
         if not job.model or self.profiles is None:
             return self._assumed(job, gpus, self._place(allocation), job.gpus / gpus)
         batch = self._local_batch(job, gpus)
-        spread = self.spread(allocation)
+        spread = self.spread(job, allocation)
         key = job.model, job.gang, spread, batch
         known = self._costs.get(key)  # one look-up: hashing the spread takes most of it
         if known is None:
@@ -260,13 +260,13 @@ class CostModel(CorrectedIterations):
             return self._reported_cost(job, measured, allocation, learning)
         # Samples of an iteration on the GPUs asked for; as many as GPUs where nobody knows.
         own = job.batch or job.gpus * (self._profile_batch(job) or 1)
-        spread = self.spread(allocation)
+        spread = self.spread(job, allocation)
         key = job.model, job.gang, own, spread, number
         # A curve that the job itself reports is its own, and changes: nothing is remembered of it.
         reported = (said := self.reported.get(job.job_id)) is not None and said.learning is learning
         if not reported and (known := self._learning_costs.get(key)) is not None:
             return known
-        gpus = spread[0].gpus
+        gpus = spread.shape.gpus
         worth = own * mean_efficiency(learning, own)
         best = min(
             (
@@ -380,7 +380,7 @@ class CostModel(CorrectedIterations):
     def report(self) -> Predictions:
         """What the predictions so far rest on."""
         without = {model for (model, *_), known in self._predictions.items() if known is None}
-        used = {(model, name) for model, (shape, _), *_ in self._predictions for name in shape.gpu_types}
+        used = {(model, name) for model, spread, *_ in self._predictions for name in spread.shape.gpu_types}
         return Predictions(
             modes=tuple(self.profiles.modes) if self.profiles else (),
             models_without_profile=tuple(sorted(without)),
@@ -423,7 +423,7 @@ class CostModel(CorrectedIterations):
         """The cost of GPUs with `batch` times their profile's batch; `worth` iterations count as one."""
         prediction = self._predict(job, spread, batch)
         if prediction is None:
-            shape, _ = spread
+            shape = spread.shape
             return self._assumed(job, shape.gpus, (shape.level, len(shape.machines)), batch * worth)
         return self._relative(job, prediction, worth)
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from dally.atomic_file import write_atomically
 from dally.config_text import naming, read_text
 from dally.errors import InputError
+from dally.jobs.parallelism import Parallelism
 from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
-from dally.profiles.schema import SCHEMA, Profile, ProfileMode, Restart
+from dally.profiles.schema import EVENT_SCHEMA, SCHEMA, Profile, ProfileMode, Restart
 from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
 from dally.spec import now_called
 
@@ -31,11 +32,11 @@ _ANY = "any"
 
 @dataclass(frozen=True)
 class ProfileSet:
-    """Profiles that may be used together, sorted by model, GPU type and local batch.
+    """Profiles that may be used together, sorted by model, GPU type, local batch, plan and precision.
 
     Attributes:
         name: The shipped set's name or the path they were read from.
-        profiles: At most one for each model, GPU type and local batch.
+        profiles: At most one for each of these.
     """
 
     name: str
@@ -59,12 +60,22 @@ class ProfileSet:
         return found
 
     @cached_property
+    def with_events(self) -> frozenset[str]:
+        """Models with events in a profile: what they cost depends on which rank is where."""
+        return frozenset(profile.model.name for profile in self.profiles if profile.events)
+
+    @cached_property
     def _found(self) -> dict[tuple[str, str | None], tuple[Profile, ...]]:
-        """What `find` found so far, by model and GPU type: one for each local batch."""
+        """What `find` found so far, by model and GPU type: one for each local batch, plan and precision."""
         return {}
 
     def find(
-        self, model: str, gpu_type: str | None = None, local_batch: float | None = None
+        self,
+        model: str,
+        gpu_type: str | None = None,
+        local_batch: float | None = None,
+        gpus: int | None = None,
+        plan: str | None = None,
     ) -> Profile | None:
         """The profile of a model on a GPU type.
 
@@ -76,6 +87,8 @@ class ProfileSet:
             model: The model's id.
             gpu_type: The GPU type; None where the cluster names none.
             local_batch: Samples per GPU; of several profiles the nearest is taken. None: the middle one.
+            gpus: Of the job; of plans of several sizes the nearest is taken. None: any of them.
+            plan: Of the job, as profiles have it; that of just this plan is taken, if there is one.
 
         Returns:
             None if the model is unknown.
@@ -84,6 +97,9 @@ class ProfileSet:
         if key not in self._found:
             self._found[key] = self._of_type(model, gpu_type)
         found = self._found[key]
+        if gpus is not None and model in self.with_events:
+            found = tuple(each for each in found if each.plan == plan) if plan else ()
+            found = found or _of_nearest_size(self._found[key], gpus)
         if len(found) < 2 or local_batch is None:
             return found[len(found) // 2] if found else None
         return min(found, key=lambda each: abs(log((each.model.local_batch or 1) / local_batch)))
@@ -125,6 +141,13 @@ class ProfileSet:
         return ()
 
 
+def _of_nearest_size(profiles: tuple[Profile, ...], gpus: int) -> tuple[Profile, ...]:
+    """Those whose plan has about so many GPUs; those without a plan go with any number."""
+    sizes = {each.plan: Parallelism.parse(each.plan).gpus for each in profiles if each.plan is not None}
+    nearest = min(sizes.values(), key=lambda size: abs(log(size / gpus)), default=None)
+    return tuple(each for each in profiles if each.plan is None or sizes[each.plan] == nearest)
+
+
 def shipped_sets() -> tuple[str, ...]:
     """Names of the sets that come with Dally, sorted."""
     root = resources.files("dally.profiles") / "sets"
@@ -140,8 +163,8 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
         allow_mixed: Take profiles from CPUs (gloo, emulated) and GPUs (nccl, imported, given) together.
 
     Raises:
-        InputError: No such set, an invalid file, two profiles for one model, GPU type and local batch, or a
-            mix that is not allowed.
+        InputError: No such set, an invalid file, two profiles for one model, GPU type, local batch, plan and
+            precision, or a mix that is not allowed.
     """
     name = str(path_or_name)
     files = _profile_files(name)
@@ -150,13 +173,15 @@ def load_profiles(path_or_name: str | Path, allow_mixed: bool = False) -> Profil
 
 def _together(name: str, by_source: Mapping[str, Profile], allow_mixed: bool) -> ProfileSet:
     """A set of these profiles, by where each is from; raises what `load_profiles` does of them."""
-    seen: dict[tuple[str, str, int], str] = {}
+    seen: dict[tuple[str, str, int, str, str], str] = {}
     for source, profile in by_source.items():
-        key = model, gpu_type, batch = _sort_key(profile)
+        key = model, gpu_type, batch, plan, _ = _sort_key(profile)
         if key in seen:
             with_batch = f" with local batch {batch}" if batch else ""
+            by_plan = f" by plan {plan}" if plan else ""
             raise InputError(
-                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch} is also in {seen[key]}"
+                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch}{by_plan} "
+                f"is also in {seen[key]}"
             )
         seen[key] = source
     profiles = by_source.values()
@@ -210,9 +235,9 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     return tuple(written)
 
 
-def profile_path(folder: Path, model: str, gpu_type: str | None) -> Path:
-    """The file of a model's only profile on a GPU type."""
-    return _path(folder, model, gpu_type)
+def profile_path(folder: Path, model: str, gpu_type: str | None, plan: str | None = None) -> Path:
+    """The file of a model's only profile on a GPU type, by a plan."""
+    return _path(folder, model, gpu_type, plan)
 
 
 def require_absent(path: Path) -> None:
@@ -242,7 +267,7 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
         InputError: The folder holds one of this model and GPU type, or profiles that do not go together with
             it, or is wrong or cannot be written.
     """
-    path = profile_path(folder, profile.model.name, profile.env.gpu_type)
+    path = profile_path(folder, profile.model.name, profile.env.gpu_type, profile.plan)
     if not replacing:
         require_absent(path)
     _together(str(folder), {**_profiles_in(folder), str(path): profile}, allow_mixed=False)
@@ -251,8 +276,8 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
     return path
 
 
-def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Path:
-    """Delete the profile of a model from a folder; the GPU type, or `any`, is needed where it has several.
+def remove_profile(folder: Path, model: str, gpu_type: str | None = None, plan: str | None = None) -> Path:
+    """Delete the profile of a model from a folder; GPU type (or `any`) and plan are needed if it has several.
 
     Returns:
         The file deleted.
@@ -265,11 +290,19 @@ def remove_profile(folder: Path, model: str, gpu_type: str | None = None) -> Pat
     if not named:
         known = ", ".join(sorted({each.model.name for each in there.values()})) or "none"
         raise InputError(f"no profile of model {model} in {folder}; there are {known}")
-    found = [source for source, each in named.items() if gpu_type in (None, each.env.gpu_type or _ANY)]
+    found = [
+        source
+        for source, each in named.items()
+        if gpu_type in (None, each.env.gpu_type or _ANY) and plan in (None, each.plan)
+    ]
     if len(found) != 1:
         types = ", ".join(sorted({each.env.gpu_type or _ANY for each in named.values()}))
+        plans = "; ".join(sorted({each.plan for each in named.values() if each.plan}))
         on = f" on GPU type {gpu_type}" if gpu_type else ""
-        raise InputError(f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}")
+        raise InputError(
+            f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}"
+            + (f"; plans: {plans}" if plans else "")
+        )
     path = Path(found[0])
     try:
         path.unlink()
@@ -291,12 +324,12 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
 
 
-def _path(folder: Path, model: str, gpu_type: str | None, batch: str | None = None) -> Path:
+def _path(folder: Path, model: str, gpu_type: str | None, more: str | None = None) -> Path:
     """The file of a profile, by what tells it apart.
 
     Where another profile has the plain name, as `a:b` has that of `a+b`, it ends in a digest.
     """
-    parts = [part for part in (model, gpu_type, batch) if part]
+    parts = [part for part in (model, gpu_type, more) if part]
     plain = folder / f"{_UNSAFE.sub('-', '-'.join(parts))}.json"
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
     other = plain.with_name(f"{plain.stem}-{digest}.json")
@@ -324,6 +357,9 @@ def format_profile(profile: Profile) -> str:
         del data["compute"]["other_batches"]
     if profile.learning is None:
         del data["learning"]
+    for name in ("plan", "events", "curves"):
+        if not data[name]:
+            del data[name]
     data["restart"] = {
         key: value
         for key, value in data["restart"].items()
@@ -347,8 +383,10 @@ def parse_profile(text: str, source: str) -> Profile:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source}: not complete JSON: {error}") from error
-    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
-        raise InputError(f"{source}: schema is {shown(data['schema'])}, this version reads {SCHEMA}")
+    if isinstance(data, dict) and data.get("schema", SCHEMA) not in (SCHEMA, EVENT_SCHEMA):
+        raise InputError(
+            f"{source}: schema is {shown(data['schema'])}, this version reads {SCHEMA} and {EVENT_SCHEMA}"
+        )
     with naming(source):
         return decode(Profile, data)
 
@@ -369,6 +407,13 @@ def _profile_files(name: str) -> list[tuple[str, str]]:
     return [(str(item), read_text(item)) for item in paths]
 
 
-def _sort_key(profile: Profile) -> tuple[str, str, int]:
+def _sort_key(profile: Profile) -> tuple[str, str, int, str, str]:
     """What tells the profiles of a set apart."""
-    return profile.model.name, profile.env.gpu_type or "", profile.model.local_batch or 0
+    model = profile.model
+    return (
+        model.name,
+        profile.env.gpu_type or "",
+        model.local_batch or 0,
+        profile.plan or "",
+        model.precision or "",
+    )

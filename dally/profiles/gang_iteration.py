@@ -5,6 +5,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
 from math import fsum
+from typing import NamedTuple
 
 from dally.cluster.topology import Allocation, Shape, Topology
 from dally.jobs.job import Job, JobKind
@@ -28,8 +29,21 @@ _REMEMBERED_RANKS = 4096
 PlanKey = tuple[str, TrainingPlan, int, RankPlacement]
 """Model, plan, batch and where the ranks are: all that an iteration depends on which goes by a plan."""
 
-Spread = tuple[Shape, tuple[int, ...]]
-"""All that a gang's speed depends on: its shape; for a batch split by speed over types, the GPUs of each."""
+
+class Spread(NamedTuple):
+    """All that a gang's speed depends on.
+
+    Attributes:
+        shape: Its shape.
+        gpus: The GPUs of each type, for a batch that is split by speed over types.
+        ranks: Where its ranks are, for a model whose profile has events.
+        plan: How the job trains, for such a model; None if it does not say.
+    """
+
+    shape: Shape
+    gpus: tuple[int, ...] = ()
+    ranks: RankPlacement | None = None
+    plan: str | None = None
 
 
 class Split(StrEnum):
@@ -112,10 +126,10 @@ class GangIterations:
     def plan_gap(self, job: Job) -> str | None:
         """Why a job's costs do not go by its plan, in one line; empty if they do, None if it has none.
 
-        A plan goes only where it tells on all GPU types that the job may have: what it says on one cannot be
-        held against what a profile says on another.
+        What was recorded of just this plan counts before it. A plan goes only where it tells on all GPU types
+        that the job may have: what it says on one cannot be held against what a profile says on another.
         """
-        if job.plan is None or self.hides_plans:
+        if job.plan is None or self.hides_plans or self._is_recorded(job):
             return None
         plan, batch = job.plan, job.batch or 0
         types = (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
@@ -123,6 +137,14 @@ class GangIterations:
         if found:
             self._plan_gaps.add((job.model, found))
         return found
+
+    def _is_recorded(self, job: Job) -> bool:
+        """Whether the training of a job with a plan was recorded, on all GPU types that it may have."""
+        if self.profiles is None or job.model not in self.profiles.with_events:
+            return False
+        plan, types = _recorded_as(job), (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
+        found = [self._profile(job.model, name, gpus=job.gpus, plan=plan) for name in types]
+        return all(each is not None and each.plan == plan for each in found)
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
         """The iteration of a job's gang on an allocation; None if neither its plan nor a profile tells.
@@ -137,7 +159,7 @@ class GangIterations:
         if self.plan_gap(job) == "":
             return self._predict_plan(self.plan_key(job, allocation), stretch)
         batch = self._local_batch(job, gpus_of(job, allocation))
-        return self._predict(job, self.spread(allocation), batch, stretch)
+        return self._predict(job, self.spread(job, allocation), batch, stretch)
 
     def plan_key(self, job: Job, allocation: Allocation) -> PlanKey:
         """All that an iteration depends on which goes by a plan."""
@@ -165,25 +187,38 @@ class GangIterations:
             self._by_plan[key] = found
         return found
 
-    def spread(self, allocation: Allocation) -> Spread:
-        """All that a gang's speed depends on; on one machine the same as on each machine like it."""
+    def spread(self, job: Job, allocation: Allocation) -> Spread:
+        """All that a job's speed depends on there; on one machine the same as on each machine like it."""
         if len(allocation) > 1:
-            return self._on_machines(allocation)
-        machine, gpus = allocation[0]
-        key = self._kinds[machine], gpus
-        if key not in self._on_one_machine:
-            self._on_one_machine[key] = self._spread(allocation)
-        return self._on_one_machine[key]
+            spread = self._on_machines(allocation)
+        else:
+            machine, gpus = allocation[0]
+            key = self._kinds[machine], gpus
+            if key not in self._on_one_machine:
+                self._on_one_machine[key] = self._spread(allocation)
+            spread = self._on_one_machine[key]
+        if self.profiles is None or job.model not in self.profiles.with_events:
+            return spread
+        return spread._replace(ranks=self._placed(allocation), plan=_recorded_as(job))
 
     def _spread(self, allocation: Allocation) -> Spread:
         shape = self.topology.shape(allocation)
         if self.split is Split.EVEN or len(shape.gpu_types) == 1:
-            return shape, ()
-        return shape, tuple(self.topology.by_type(allocation).values())
+            return Spread(shape)
+        return Spread(shape, tuple(self.topology.by_type(allocation).values()))
 
-    def _profile(self, model: str, gpu_type: str, samples: float | None = None) -> Profile | None:
-        """The profile of a model on a GPU type, of several the one for this local batch."""
-        return self.profiles.find(model, gpu_type or None, samples) if self.profiles and model else None
+    def _profile(
+        self,
+        model: str,
+        gpu_type: str,
+        samples: float | None = None,
+        gpus: int | None = None,
+        plan: str | None = None,
+    ) -> Profile | None:
+        """The profile of a model on a GPU type, of several that of a plan, number of GPUs and local batch."""
+        if not self.profiles or not model:
+            return None
+        return self.profiles.find(model, gpu_type or None, samples, gpus, plan)
 
     def _local_batch(self, job: Job, gpus: int) -> float:
         """The batch of each of so many GPUs over that of the profile, if the global batch stays."""
@@ -192,7 +227,7 @@ class GangIterations:
 
     def _profile_batch(self, job: Job) -> int | None:
         """The local batch of the job's profile, to which others are compared; None if unknown."""
-        profile = self._profile(job.model, job.gpu_type or "")
+        profile = self._profile(job.model, job.gpu_type or "", gpus=job.gpus, plan=_recorded_as(job))
         return None if profile is None else profile.model.local_batch
 
     def _predict(
@@ -217,14 +252,15 @@ class GangIterations:
         corrected: bool = True,
     ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
-        shape, gpus = spread
+        shape, gpus, ranks, plan = spread
         samples = batch * reference if reference else None
-        profiles = [self._profile(model, gpu_type, samples) for gpu_type in shape.gpu_types]
+        profiles = [self._profile(model, gpu_type, samples, shape.gpus, plan) for gpu_type in shape.gpu_types]
         known = [profile for profile in profiles if profile is not None]
         if len(known) < len(profiles):
             return None
         parts = [
-            predict(profile, shape, stretch, batch_factor(profile, batch, reference)) for profile in known
+            predict(profile, shape, stretch, batch_factor(profile, batch, reference), ranks)
+            for profile in known
         ]
         if self.error is not None:
             believed = zip(parts, shape.gpu_types, strict=True)
@@ -233,6 +269,11 @@ class GangIterations:
             by_type = zip(parts, shape.gpu_types, strict=True)
             parts = [self.learnt.corrected(part, (model, kind), shape.level) for part, kind in by_type]
         return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
+
+
+def _recorded_as(job: Job) -> str | None:
+    """How a job trains, as profiles of recorded jobs have it; None if it does not say."""
+    return None if job.plan is None else str(job.plan.parallelism)
 
 
 def plan_pool(model: str, plan: TrainingPlan, gpu_type: str) -> PoolName:

@@ -81,18 +81,10 @@ def given_profile(
     Raises:
         InputError: The name cannot be a model's, or two times are of the same place.
     """
-    places = [(time.tier, time.shape.nodes, time.shape.gpus_per_node) for time in times]
-    for place in places:
-        if places.count(place) > 1:
-            raise InputError("{} {}x{} has two step times, must have one".format(*place))
     alone = [time for time in times if time.shape.gpus == 1]
     compute_s = min(time.step.median_s for time in alone or times)
     flags = () if alone else ("no step on one GPU is known: the shortest step is taken for compute",)
-    points = {
-        tier: tuple(_point(time, compute_s) for time in times if time.tier == tier)
-        for tier in TIERS
-        if any(time.tier == tier for time in times)
-    }
+    points = step_points(times, compute_s)
     profile = Profile(
         schema=SCHEMA,
         provenance=Provenance(mode, source, "own measurement", f"dally {__version__}", utc_time),
@@ -103,6 +95,27 @@ def given_profile(
         quality=Quality(flags=flags),
     )
     return add_trust(profile)
+
+
+def step_points(times: Sequence[StepTime], compute_s: float) -> dict[str, tuple[Point, ...]]:
+    """What step times tell of their places, by tier.
+
+    Args:
+        times: One for each place.
+        compute_s: A step without communication.
+
+    Raises:
+        InputError: Two times are of the same place.
+    """
+    places = [(time.tier, time.shape.nodes, time.shape.gpus_per_node) for time in times]
+    for place in places:
+        if places.count(place) > 1:
+            raise InputError("{} {}x{} has two step times, must have one".format(*place))
+    return {
+        tier: tuple(_point(time, compute_s) for time in times if time.tier == tier)
+        for tier in TIERS
+        if any(time.tier == tier for time in times)
+    }
 
 
 def _point(time: StepTime, compute_s: float) -> Point:

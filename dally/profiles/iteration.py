@@ -1,12 +1,14 @@
 """Predicts how long one training iteration of a gang takes, from its profile and its shape."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dally.cluster.topology import Shape
 from dally.profiles.allreduce import curve_time_s, rings_time_s
+from dally.profiles.event_iteration import replay_events
+from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.gpu_types import same_type
 from dally.profiles.local_batch import Pass, compute_pass
 from dally.profiles.measured_points import (
@@ -18,6 +20,7 @@ from dally.profiles.measured_points import (
     same_spread,
     tier_of,
 )
+from dally.profiles.parallel.rank_placement import RankPlacement
 from dally.profiles.schema import TIERS, Bucket, Compute, Point, Profile
 
 Method = Literal["measured", "replay", "window", "compute", "plan"]
@@ -41,14 +44,15 @@ class Prediction:
         iteration_s: The whole iteration, seconds.
         exposed_s: Part of it in which communication keeps the GPUs waiting, seconds.
         comm_s: Part of it in which it communicates, hidden by compute or not, seconds; 0 where nobody knows.
-            By a plan only what leaves machines counts.
+            By a plan, or by events, only what leaves machines counts.
         reduced_bytes: Data all-reduced in it, bytes; None if unknown.
-        method: A measurement of just this shape, the replay of the buckets, the window formula, compute
+        method: A measurement of just this shape, the replay of buckets or events, the window formula, compute
             alone, or the job's parallel plan.
         extrapolated: Whether it lies outside of what was measured.
         note: What was outside, in words; empty if nothing.
-        sent_bytes: By a plan, the bytes out of one machine, one rack, ... by the cluster's levels: out of the
-            one that sends most, and what links are kept from carrying meanwhile; None: a ring sends.
+        sent_bytes: By a plan, or by events, the bytes out of one machine, one rack, ... by the cluster's
+            levels: out of the one that sends most, and what links are kept from carrying meanwhile; None: a
+            ring sends.
     """
 
     iteration_s: float
@@ -71,24 +75,34 @@ class _Draft:
     notes: tuple[str, ...] = ()
 
 
-def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float = 1.0) -> Prediction:
+def predict(
+    profile: Profile,
+    shape: Shape,
+    stretch: float = 1.0,
+    batch: float = 1.0,
+    ranks: RankPlacement | None = None,
+) -> Prediction:
     """Predict the iteration time of a gang.
 
-    In this order: a measurement of just this shape under this link; the all-reduce curves of the tier
-    crossed; full iterations measured in that tier; a ring over the shape's links; measurements of another
-    tier; compute alone. What lies outside of the measurements is said in the note. Never fails for want of
-    data. With another batch, compute changes and communication stays; how much of it compute hides is
-    calculated anew.
+    In this order: a measurement of just this shape under this link; the replay of events, where the profile
+    has them; the all-reduce curves of the tier crossed; full iterations measured in that tier; a ring over
+    the shape's links; measurements of another tier; compute alone. What lies outside of the measurements is
+    said in the note. Never fails for want of data. With another batch, compute changes and the communication
+    of gradients stays; how much of it compute hides is calculated anew.
 
     Args:
         profile: The model on its GPU type.
         shape: Where the gang runs; its rings carry the present bandwidths of the links.
         stretch: How many times as long its communication takes because others share its links; 1 alone.
         batch: Local batch over that of the profile.
+        ranks: Where the ranks are, for a profile with events; None: machine by machine, the fullest first.
     """
     work = compute_pass(profile, batch)
+    sent_bytes = None
     if shape.gpus == 1:
         draft = _Draft(work.compute.total_s, 0.0, "compute")
+    elif profile.events:
+        draft, sent_bytes = _from_events(profile, shape, stretch, work, batch, ranks)
     else:
         draft = (
             _from_exact(profile, shape, stretch, work)
@@ -111,27 +125,31 @@ def predict(profile: Profile, shape: Shape, stretch: float = 1.0, batch: float =
         method=draft.method,
         extrapolated=bool(notes),
         note="; ".join(notes),
+        sent_bytes=sent_bytes,
     )
 
 
-def replay_s(compute: Compute, buckets: Sequence[Bucket], allreduce_s: AllReduce) -> float:
-    """Iteration time when each bucket is reduced after the one before it, as it becomes ready, seconds.
+def buckets_s(compute: Compute, buckets: Iterable[Bucket], allreduce_s: AllReduce) -> float:
+    """Iteration time when gradient buckets are reduced as they become ready, seconds.
 
-    A bucket starts at max(ready, end of the previous one); the optimizer steps when backward and the last
-    bucket are done. Communication stretches backward by the contention factor.
+    The optimizer steps when backward and the last bucket are done. Communication stretches backward by the
+    contention factor.
 
     Args:
         compute: Times without communication.
         buckets: In the order of their ready times.
         allreduce_s: Time of one all-reduce by its bytes.
     """
-    factor = compute.contention_factor or 1.0
-    fwd_s = compute.fwd_s or 0.0
-    done_s = 0.0
-    for bucket in buckets:
-        ready_s = fwd_s + (bucket.ready_s - fwd_s) * factor if bucket.ready_s > fwd_s else bucket.ready_s
-        done_s = max(ready_s, done_s) + allreduce_s(bucket.bytes)
-    return max(fwd_s + compute.bwd_s * factor, done_s) + (compute.step_s or 0.0)
+    factor, fwd_s = compute.contention_factor or 1.0, compute.fwd_s or 0.0
+    transfers = (
+        Transfer(
+            fwd_s + (each.ready_s - fwd_s) * factor if each.ready_s > fwd_s else each.ready_s,
+            math.inf,
+            allreduce_s(each.bytes),
+        )
+        for each in buckets
+    )
+    return replay_s(transfers, fwd_s + compute.bwd_s * factor) + (compute.step_s or 0.0)
 
 
 def window_s(compute: Compute, comm_s: float) -> float:
@@ -149,17 +167,37 @@ def _from_exact(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _
 
     What stretched communication and another batch change is the change of the prediction without it.
     """
+    measured_s = _measured_s(profile, shape)
+    if measured_s is None:
+        return None
+    asked = _modelled(profile, shape, stretch, work)
+    if stretch == work.pace == 1.0:
+        return _Draft(measured_s, asked.comm_s, "measured")
+    alone = _modelled(profile, shape, 1.0, compute_pass(profile))
+    iteration_s = measured_s + (asked.iteration_s - alone.iteration_s)
+    return _Draft(max(iteration_s, work.compute.total_s), asked.comm_s, "measured")
+
+
+def _measured_s(profile: Profile, shape: Shape) -> float | None:
+    """The measured iteration of just this shape, in the rank order gangs are started in; None if none was."""
     for point in _points(profile, tier_of(shape)):
         blocked = point.shape.rank_order in (None, "blocked")
         if point.iteration and blocked and same_spread(point, shape) and same_link(point.link, shape):
-            measured_s = point.iteration.median_s
-            asked = _modelled(profile, shape, stretch, work)
-            if stretch == work.pace == 1.0:
-                return _Draft(measured_s, asked.comm_s, "measured")
-            alone = _modelled(profile, shape, 1.0, compute_pass(profile))
-            iteration_s = measured_s + (asked.iteration_s - alone.iteration_s)
-            return _Draft(max(iteration_s, work.compute.total_s), asked.comm_s, "measured")
+            return point.iteration.median_s
     return None
+
+
+def _from_events(
+    profile: Profile, shape: Shape, stretch: float, work: Pass, batch: float, ranks: RankPlacement | None
+) -> tuple[_Draft, tuple[float, ...]]:
+    """The replay of events, as far as it differs from that of a measured place; and what is sent."""
+    asked = replay_events(profile, shape, ranks, work, batch, stretch)
+    measured_s = _measured_s(profile, shape)
+    if measured_s is None:
+        return _Draft(asked.iteration_s, asked.comm_s, "replay", asked.notes), asked.sent_bytes
+    alone = replay_events(profile, shape, ranks, compute_pass(profile), 1.0, 1.0)
+    iteration_s = max(measured_s + (asked.iteration_s - alone.iteration_s), work.compute.total_s)
+    return _Draft(iteration_s, asked.comm_s, "measured"), asked.sent_bytes
 
 
 def _modelled(profile: Profile, shape: Shape, stretch: float, work: Pass) -> _Draft:
@@ -205,7 +243,7 @@ def _with_allreduce(
     model = profile.model
     comm_s = sum(map(allreduce_s, _reduced(profile)))
     if model.buckets:
-        return _Draft(replay_s(work.compute, work.buckets, allreduce_s), comm_s, "replay", notes)
+        return _Draft(buckets_s(work.compute, work.buckets, allreduce_s), comm_s, "replay", notes)
     if model.grad_bytes is None:
         return None
     return _Draft(window_s(work.compute, comm_s), comm_s, "window", notes)

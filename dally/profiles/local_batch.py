@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
+from dally.profiles.events import Event
 from dally.profiles.schema import BatchTime, Bucket, Compute, Model, Profile
 
 
@@ -89,6 +90,18 @@ def scaled_compute(compute: Compute, pace: float) -> Compute:
         other_batches=tuple(
             BatchTime(each.local_batch, each.total_s * pace) for each in compute.other_batches
         ),
+    )
+
+
+def scaled_events(events: Iterable[Event], pace: float) -> tuple[Event, ...]:
+    """The same events, ready and needed so many times as late."""
+    return tuple(
+        replace(
+            event,
+            ready_s=event.ready_s * pace,
+            needed_s=None if event.needed_s is None else event.needed_s * pace,
+        )
+        for event in events
     )
 
 

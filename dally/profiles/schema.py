@@ -1,4 +1,4 @@
-"""What a model costs on a cluster, as measured: the schema of a profile, version 1.
+"""What a model costs on a cluster, as measured: the schema of a profile, versions 1 and 2.
 
 Every number is in SI units, finite and not negative; None stands for what was not measured. Files of this
 schema are read and written by `dally.profiles.files`; `dally.profiles.iteration` predicts from them.
@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dally.errors import InputError
+from dally.jobs.parallelism import Parallelism
+from dally.profiles.events import Curve, Event
 
 SCHEMA = 1
-"""The only version of the schema that is read and written."""
+"""Of profiles without events; those with events are of version 2, and both are read."""
+
+EVENT_SCHEMA = 2
 
 TIERS = ("machine", "rack", "network")
 """Tiers of measured points: a gang inside one machine; on machines behind one switch; on several racks."""
@@ -375,7 +379,13 @@ class Learning:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One model on one GPU type with one local batch; hashable, by these."""
+    """One model on one GPU type with one local batch, precision and plan; hashable, by these.
+
+    Attributes:
+        plan: How its training was split, as `Parallelism` reads it; version 1 knows none.
+        events: What an iteration communicates, in the order of `ready_s`, in place of `model.buckets`.
+        curves: How long its collectives took, where that was measured.
+    """
 
     schema: int
     provenance: Provenance
@@ -387,6 +397,9 @@ class Profile:
     quality: Quality | None = None
     restart: Restart = field(default_factory=Restart)
     learning: Learning | None = None
+    plan: str | None = None
+    events: tuple[Event, ...] = ()
+    curves: tuple[Curve, ...] = ()
 
     def __post_init__(self) -> None:
         own = self.model.local_batch
@@ -394,7 +407,7 @@ class Profile:
         _require(self.learning is None or bool(own), "learning needs a model.local_batch")
         _require(not others or bool(own), "compute.other_batches needs a model.local_batch")
         _require(own not in others, f"compute.other_batches holds the profile's own local batch {own}")
-        _require(self.schema == SCHEMA, f"schema is {self.schema}, this version reads {SCHEMA}")
+        self._check_events()
         for tier, points in self.tiers.items():
             _require(tier in TIERS, f"tiers has unknown tier {tier}; valid: {', '.join(TIERS)}")
             for number, point in enumerate(points):
@@ -405,8 +418,29 @@ class Profile:
                     f"{place} is {point.shape.nodes}, must be {'1' if tier == 'machine' else '2 or more'}",
                 )
 
+    def _check_events(self) -> None:
+        schema = EVENT_SCHEMA if self.events else SCHEMA
+        _require(
+            self.schema == schema,
+            f"schema is {self.schema}, must be {schema} as it has {'' if self.events else 'no '}events",
+        )
+        _require((self.plan is None) == (not self.events), "plan and events belong together")
+        _require(not self.curves or bool(self.events), "curves belong to events")
+        ready = [each.ready_s for each in self.events]
+        _require(ready == sorted(ready), "events are not sorted by ready_s")
+        if self.plan is not None:
+            ranks = Parallelism.parse(self.plan).gpus
+            for number, each in enumerate(self.events):
+                _require(
+                    ranks % (each.size * each.stride) == 0,
+                    f"events[{number}] has size {each.size} and stride {each.stride}, "
+                    f"which do not divide {ranks} ranks",
+                )
+        for number, curve in enumerate(self.curves):
+            _require(curve.tier in TIERS, f"curves[{number}].tier is {curve.tier}, must be one of {TIERS}")
+
     def __hash__(self) -> int:
-        return hash((self.model.name, self.env.gpu_type, self.model.local_batch))
+        return hash((self.model.name, self.env.gpu_type, self.model.local_batch, self.plan))
 
 
 def _require(condition: bool, message: str) -> None:

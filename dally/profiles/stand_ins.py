@@ -8,7 +8,7 @@ from statistics import mean
 from dally.profiles.checks import is_ordinary, shape_of
 from dally.profiles.gpu_types import distance, same_type
 from dally.profiles.iteration import predict
-from dally.profiles.local_batch import scaled_buckets, scaled_compute
+from dally.profiles.local_batch import scaled_buckets, scaled_compute, scaled_events
 from dally.profiles.schema import Point, Profile
 
 _NAMED = 4
@@ -69,7 +69,7 @@ def at_speed(profile: Profile, speed: float) -> Profile:
     """A profile as of a GPU so many times as fast: compute scales, communication stays.
 
     Its environment stays that of the GPU it was measured on, so that predictions are marked as extrapolated.
-    Whole iterations are predicted anew from the profile.
+    Whole iterations are predicted anew from the profile, or left to the replay of its events.
     """
     pace = 1 / speed
     in_proportion = replace(profile.compute, fixed_s=0.0, other_batches=())
@@ -78,7 +78,10 @@ def at_speed(profile: Profile, speed: float) -> Profile:
         profile,
         model=replace(profile.model, buckets=scaled_buckets(profile.model.buckets, pace)),
         compute=scaled_compute(profile.compute, pace),
-        tiers={
+        events=scaled_events(profile.events, pace),
+        tiers={}
+        if profile.events
+        else {
             tier: tuple(_repredicted(plain, tier, point, pace) for point in points)
             for tier, points in profile.tiers.items()
         },

@@ -15,7 +15,8 @@ from profiler.commands import values
 from profiler.commands.options import profiles_folder
 from profiler.driver.publish import print_tables
 from profiler.recorded.record import read_run
-from profiler.recorded.step_places import step_times
+from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
+from workloads.settings import Precision
 
 _MACHINE = TIERS[0]
 _Command = Callable[..., None]
@@ -37,7 +38,7 @@ Examples:
   profile-models add my-llm --machine 1.05 --rack 1.30 --network 2.60 --gpus 16
   profile-models add my-llm --machine 1x1=0.9 --machine 1x8=1.05 --rack 2x8=1.3 --network 2x8=2.6
   profile-models add my-llm --rack 1 --network 2 --gpus 16      # slowdowns
-  profile-models add my-llm --recorded records/17 --recorded records/23 --cluster /etc/slurm"""
+  profile-models add my-llm --recorded records/17 --cluster /etc/slurm"""
 )
 @click.argument("name")
 @_level("machine", "in one machine")
@@ -51,9 +52,15 @@ Examples:
     multiple=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Records of a job that dally-sbatch --learn left: they tell its step time, and where it ran.",
+    help="Records of a job that dally-sbatch --learn left: they tell what a step sends, and where it ran.",
 )
 @click.option("--cluster", help="Of recorded jobs: cluster file, folder of Slurm's files, or a shipped one.")
+@click.option("--local-batch", type=click.IntRange(min=1), help="Samples of a GPU in a recorded step.")
+@click.option(
+    "--precision",
+    type=click.Choice([str(item) for item in Precision]),
+    help="In which recorded jobs compute.",
+)
 @click.option("--gpu-type", metavar="TYPE", help="What Slurm calls the GPUs, such as h100; default: any.")
 @profiles_folder
 def command(
@@ -61,6 +68,8 @@ def command(
     gpus: int | None,
     recorded: tuple[Path, ...],
     cluster: str | None,
+    local_batch: int | None,
+    precision: str | None,
     gpu_type: str | None,
     out: Path,
     **seconds: tuple[tuple[PointShape | None, float], ...],
@@ -77,16 +86,18 @@ def command(
     ]
     if bool(recorded) != bool(cluster):
         raise InputError("--recorded and --cluster belong together: records name hosts, the cluster has them")
-    if cluster:
-        times += step_times([read_run(folder) for folder in recorded], load_cluster(cluster))
-    if len(times) < 2:
-        only = f"; all were recorded at {times[0].tier} {_shown(times[0].shape)}" if recorded else ""
-        raise InputError(
-            f"step times at two places or more are needed, such as --machine 1.05 --rack 1.3{only}"
-        )
+    if (local_batch or precision) and not cluster:
+        raise InputError("--local-batch and --precision are of recorded jobs: add --recorded and --cluster")
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    source = f"recorded in {', '.join(map(str, recorded))}" if recorded else "typed in"
-    profile = given_profile(name, times, f"{source}, with profile-models add", now, gpu_type)
+    if cluster:
+        runs, topology = [read_run(folder) for folder in recorded], load_cluster(cluster)
+        job = RecordedJob(name, gpu_type, local_batch, precision)
+        source = f"recorded in {', '.join(map(str, recorded))}, with profile-models add"
+        profile = recorded_profile(job, runs, topology, times, source, now)
+    elif len(times) < 2:
+        raise InputError("step times at two places or more are needed, such as --machine 1.05 --rack 1.3")
+    else:
+        profile = given_profile(name, times, "typed in, with profile-models add", now, gpu_type)
     path = add_profile(profile, out)
     print_tables([profile])
     click.echo(f"profile: {path}")

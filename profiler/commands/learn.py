@@ -95,14 +95,17 @@ def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
 
 
 def _show_predicted(steps: Sequence[PredictedStep], ranks: int) -> None:
-    table = Table("place", "machines", "links busy, s", "step, s")
-    for column in table.columns[1:]:
+    table = Table("place", "machines", "step, s", "waiting", "on the network, s", "")
+    for column in table.columns[1:5]:
         column.justify = "right"
     for each in steps:
-        least, most = f"{each.least_s:.3g}", f"{each.most_s:.3g}"
-        shape = f"{each.machines}x{ranks // each.machines}"
         table.add_row(
-            f"one {each.level}", shape, f"{each.busy_s:.3g}", least if least == most else f"{least} to {most}"
+            f"one {each.level}",
+            f"{each.machines}x{ranks // each.machines}",
+            f"{each.step_s:.3g}",
+            f"{each.waiting_s / each.step_s:.0%}",
+            f"{each.network_s:.3g}",
+            "recorded" if each.recorded else "",
         )
     _print(table)
 

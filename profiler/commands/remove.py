@@ -11,8 +11,9 @@ from profiler.commands.options import profiles_folder
 @click.command()
 @click.argument("name")
 @click.option("--gpu-type", metavar="TYPE", help="Of the profile, where the model has several; or any.")
+@click.option("--plan", help="Of the profile, where the model has several, such as tp=8,dp=2.")
 @profiles_folder
-def command(name: str, gpu_type: str | None, out: Path) -> None:
+def command(name: str, gpu_type: str | None, plan: str | None, out: Path) -> None:
     """Remove the profile of the model NAME.
 
     What was measured for it stays. `profile-models fit` makes it again of OUT/raw; of OUT/steps the same
@@ -20,4 +21,4 @@ def command(name: str, gpu_type: str | None, out: Path) -> None:
 
     Example: profile-models remove my-llm --gpu-type h100
     """
-    click.echo(f"removed: {remove_profile(out, name, gpu_type)}")
+    click.echo(f"removed: {remove_profile(out, name, gpu_type, plan)}")

@@ -8,9 +8,10 @@ from math import prod
 
 from dally.errors import InputError
 from dally.jobs.parallelism import USUAL_ORDER, Axis, Parallelism
-from profiler.recorded.record import Collective, CollectiveKind, RankRecord
+from dally.profiles.collectives import CollectiveKind
+from profiler.recorded.record import Collective, RankRecord
 
-_SMALL = 256
+SMALL = 256
 """Collectives of fewer elements are flags, losses and norms."""
 
 _GATHERED_TWICE = 1.5
@@ -22,7 +23,7 @@ _NAMED = 8
 
 _MESSAGES = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 
-_REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
+REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
 """Gloo reduces and scatters by an all-reduce."""
 
 _WORDS = {
@@ -79,7 +80,7 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
         InputError: What was found is no plan: the sizes of the axes do not fit the number of ranks.
     """
     doubts: list[str] = []
-    record = max(records, key=_sent_bytes)
+    record = max(records, key=step_bytes)
     traffic = _group_traffic(record, doubts)
     pipeline = _pipeline(records, record)
     if pipeline:
@@ -92,7 +93,8 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
     return RecognisedPlan(_plan(record, traffic, doubts), tuple(traffic), tuple(doubts))
 
 
-def _sent_bytes(record: RankRecord) -> float:
+def step_bytes(record: RankRecord) -> float:
+    """Bytes that a rank sends in a step."""
     return sum(
         each.sent_bytes(len(record.groups[each.group].ranks))
         for each in record.step
@@ -104,7 +106,7 @@ def _group_traffic(record: RankRecord, doubts: list[str]) -> list[AxisTraffic]:
     """The groups of a rank that send something in each step, messages apart."""
     by_group: dict[str, list[Collective]] = defaultdict(list)
     for each in record.step:
-        if each.kind not in _MESSAGES and each.elements >= _SMALL:
+        if each.kind not in _MESSAGES and each.elements >= SMALL:
             by_group[each.group].append(each)
     found = []
     for name, calls in by_group.items():
@@ -158,7 +160,7 @@ def _pipeline(records: Sequence[RankRecord], record: RankRecord) -> AxisTraffic 
 def _messages(record: RankRecord) -> Iterable[Collective]:
     for each in record.step:
         group = record.groups.get(each.group)
-        sent = each.kind is CollectiveKind.SEND and each.elements * each.element_bytes >= _SMALL
+        sent = each.kind is CollectiveKind.SEND and each.elements * each.element_bytes >= SMALL
         if sent and group and 0 <= each.peer < len(group.ranks):
             yield each
 
@@ -202,11 +204,11 @@ def _zero_stage(record: RankRecord, groups: Sequence[tuple[int, ...]]) -> int:
     reduced: Counter[str] = Counter()
     for each in record.step:
         group = record.groups.get(each.group)
-        if group is None or group.ranks not in groups or each.elements < _SMALL:
+        if group is None or group.ranks not in groups or each.elements < SMALL:
             continue
         if each.kind is CollectiveKind.ALL_GATHER:
             gathered[each.group] += each.elements * len(group.ranks)
-        elif each.kind in _REDUCING:
+        elif each.kind in REDUCING:
             reduced[each.group] += each.elements
     if not gathered:
         return 0

@@ -1,36 +1,34 @@
 """How long a step of a recorded job would take at other places of its cluster."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dally.cluster.topology import Domain, Topology
-from profiler.recorded.link_traffic import RankHosts, link_seconds
+from dally.cluster.topology import Allocation, Domain, Topology
+from dally.profiles.iteration import predict
+from dally.profiles.parallel.rank_placement import RankPlacer
 from profiler.recorded.record import RecordedRun
-from profiler.recorded.step_places import rank_machines
-
-_FARTHEST = 2
-"""What lies between racks is looked at, and nothing above: `RankHosts` knows links of hosts and racks."""
+from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedStep:
     """A step at one place.
 
-    How much of what a job sends passes while its GPUs compute, one recording does not tell. So a step lasts
-    longer than the recorded one by none to all of what the links are busy longer, and never less than that.
-
     Attributes:
         level: The lowest level at which one domain holds the place.
         machines: On how many machines the ranks lie, as many on each.
-        busy_s: How long the slowest link carries what is sent in a step, seconds.
-        least_s, most_s: Bounds of the step, seconds.
+        step_s: The step, seconds.
+        waiting_s: Part of it in which compute waits for what is sent.
+        network_s: What leaves machines would take alone, one after another.
+        recorded: Whether it ran there, and the step is the recorded one.
     """
 
     level: str
     machines: int
-    busy_s: float
-    least_s: float
-    most_s: float
+    step_s: float
+    waiting_s: float
+    network_s: float
+    recorded: bool
 
 
 def predict_steps(run: RecordedRun, topology: Topology) -> list[PredictedStep]:
@@ -41,51 +39,45 @@ def predict_steps(run: RecordedRun, topology: Topology) -> list[PredictedStep]:
         topology: The cluster on which it ran; its links count.
 
     Raises:
-        InputError: A rank left no record, or ran on a host that is not in the cluster.
+        InputError: As for `recorded_profile`.
     """
-    records, recorded = run.records, rank_machines(run, topology)
-    here_s, step_s = link_seconds(records, _rank_hosts(recorded, topology)), records[0].step_s
+    profile = recorded_profile(RecordedJob("recorded"), [run], topology)
+    hosts = len({record.host for record in run.records})
+    placer = RankPlacer(topology)
     found = []
-    for level, machines in _places(len(records), len(set(recorded)), topology):
-        each = len(records) // len(machines)
-        ranks = [machine for machine in machines for _ in range(each)]
-        busy_s = link_seconds(records, _rank_hosts(ranks, topology))
-        more_s = busy_s - here_s
-        bounds_s = (max(busy_s, step_s + min(0.0, more_s)), max(busy_s, step_s + max(0.0, more_s)))
-        found.append(PredictedStep(topology.levels[level], len(machines), busy_s, *bounds_s))
+    for place in _places(len(run.records), hosts, topology):
+        shape = topology.shape(place)
+        step = predict(profile, shape, ranks=placer.place(place))
+        found.append(
+            PredictedStep(
+                topology.levels[shape.level],
+                len(place),
+                step.iteration_s,
+                step.exposed_s,
+                step.comm_s,
+                step.method == "measured",
+            )
+        )
     return found
 
 
-def _rank_hosts(machines: Sequence[int], topology: Topology) -> RankHosts:
-    """The machines of all ranks, by rank, with the links that lead there."""
-    racks, link_bps = {}, {}
-    for machine in set(machines):
-        host = topology.machines[machine].name
-        rack = topology.domains[topology.ancestors[machine][1]]
-        racks[host] = f"{topology.levels[1]} {rack.name}"
-        for name, domain in ((host, topology.domains[machine]), (racks[host], rack)):
-            if domain.uplink is not None:
-                link_bps[name] = domain.uplink.bandwidth_bps
-    return RankHosts([topology.machines[machine].name for machine in machines], racks, link_bps)
-
-
-def _places(ranks: int, hosts: int, topology: Topology) -> Iterator[tuple[int, list[int]]]:
+def _places(ranks: int, hosts: int, topology: Topology) -> Iterator[Allocation]:
     """A place at each level that has room: one machine, then as many as recorded, two at least."""
     if whole := _with_room(topology.root, ranks, topology):
-        yield 0, whole[:1]
+        yield ((whole[0], ranks),)
     spread = max(2, hosts)
     if ranks % spread:
         return
-    for level in range(1, min(_FARTHEST, topology.widest) + 1):
+    for level in range(1, topology.widest + 1):
         found = (
             _spread_in(domain, spread, ranks // spread, topology) for domain in topology.level_domains[level]
         )
         if place := next(filter(None, found), None):
-            yield level, place
+            yield tuple((machine, ranks // spread) for machine in sorted(place))
 
 
 def _spread_in(domain: Domain, spread: int, each: int, topology: Topology) -> list[int]:
-    """So many machines of a rack, or of two racks of a domain by halves; empty where there is no room."""
+    """So many machines of a rack, or of two parts of a domain by halves; empty where there is no room."""
     if domain.level == 1:
         machines = _with_room(domain, each, topology)
         return machines[:spread] if len(machines) >= spread else []

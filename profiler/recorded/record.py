@@ -6,7 +6,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -14,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from dally.errors import InputError
+from dally.profiles.collectives import CollectiveKind, sent_share
 
 SETTLING_STEPS = 3
 """The first steps of a job compile, allocate and connect; they are left out where there are others."""
@@ -40,19 +40,6 @@ _SCHEMAS = (1, 2)
 _NO_WHOLE_STEP = "one step has more collectives than PyTorch remembers; TORCH_FR_BUFFER_SIZE sets how many"
 
 
-class CollectiveKind(StrEnum):
-    """What ranks do together."""
-
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    ALL_TO_ALL = "all_to_all"
-    BROADCAST = "broadcast"
-    SEND = "send"
-    RECEIVE = "receive"
-    OTHER = "other"
-
-
 _KINDS = {
     "allreduce": CollectiveKind.ALL_REDUCE,
     "allgather": CollectiveKind.ALL_GATHER,
@@ -77,7 +64,7 @@ class Collective:
         element_bytes: Bytes of each.
         is_flat: Whether they are a bucket of one dimension, as parameters and gradients are; activations keep
             their shape.
-        at_s: When it was called, seconds since 1970.
+        at_s: When it was called, seconds since 1970, or since the start of its step.
         peer: The rank of the group that a message goes to; -1 if it is for all.
         lasted_s: How long it took on the GPU, waiting for the slowest rank included, seconds; None where
             NCCL was not asked for it (TORCH_NCCL_ENABLE_TIMING).
@@ -92,21 +79,14 @@ class Collective:
     peer: int = -1
     lasted_s: float | None = None
 
-    def sent_bytes(self, ranks: int) -> float:
-        """Bytes that a rank sends, of a group of so many, where they form a ring.
+    def whole_bytes(self, ranks: int) -> int:
+        """Bytes of the whole tensor, in a group of so many ranks: see `sent_share`."""
+        parts = ranks if self.kind is CollectiveKind.ALL_GATHER else 1
+        return self.elements * self.element_bytes * parts
 
-        Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
-        """
-        size = self.elements * self.element_bytes
-        match self.kind:
-            case CollectiveKind.ALL_REDUCE:
-                return 2 * (ranks - 1) / ranks * size
-            case CollectiveKind.ALL_GATHER:
-                return (ranks - 1) * size
-            case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL | CollectiveKind.BROADCAST:
-                return (ranks - 1) / ranks * size
-            case _:
-                return size if self.kind is CollectiveKind.SEND else 0.0
+    def sent_bytes(self, ranks: int) -> float:
+        """Bytes that a rank sends, of a group of so many, where they form a ring."""
+        return sent_share(self.kind, ranks) * self.whole_bytes(ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +107,10 @@ class RankRecord:
         host: Where it ran.
         groups: The process groups that it knows, by name.
         collectives: All that PyTorch still remembered, in the order of their calls.
-        step: Those of its typical step.
+        step: Those of its typical step, which begins when the optimizer has stepped.
+        called_s: When each of these is called, seconds from the start of the step: the median of all steps
+            that do the same.
+        launched: Whether calls only launch what the GPU does later, as with NCCL.
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
         begun_s: When its process group was there, seconds since 1970; of old records the first step.
@@ -141,6 +124,8 @@ class RankRecord:
     groups: Mapping[str, RecordedGroup]
     collectives: tuple[Collective, ...]
     step: tuple[Collective, ...]
+    called_s: tuple[float, ...]
+    launched: bool
     step_s: float
     steps: int
     begun_s: float
@@ -258,7 +243,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         ]
     entries.sort(key=lambda each: each.at_s)
     steps_s = [at_ns / 1e9 for at_ns in about["steps_ns"]]
-    typical, step_s = _typical_step(entries, steps_s)
+    typical, called_s, step_s = _typical_step(entries, steps_s)
     if not step_s:
         raise InputError(f"{path}: saw no two steps of an optimizer of torch.optim; let the job run longer")
     return RankRecord(
@@ -272,6 +257,8 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         },
         collectives=tuple(entries),
         step=typical,
+        called_s=called_s,
+        launched=any("nccl" in entry["profiling_name"] for entry in trace.get("entries", ())),
         step_s=step_s,
         steps=len(steps_s),
         begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
@@ -298,19 +285,28 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
 
 def _typical_step(
     entries: Sequence[Collective], steps_s: Sequence[float]
-) -> tuple[tuple[Collective, ...], float]:
-    """The collectives of the step that sends a median number of elements, and the median time of a step.
+) -> tuple[tuple[Collective, ...], tuple[float, ...], float]:
+    """The collectives of the step that sends a median number of elements, their times, and that of a step.
 
     Flight Recorder keeps the last calls only: a step counts if it begins after the first that is kept.
     """
     if len(steps_s) < 2:
-        return (), 0.0
+        return (), (), 0.0
     settled = steps_s[SETTLING_STEPS:] if len(steps_s) > SETTLING_STEPS + 1 else steps_s
     step_s = median(after - before for before, after in pairwise(settled))
     first_s = entries[0].at_s if entries else 0.0
-    whole = [(before, after) for before, after in pairwise(settled) if before >= first_s]
+    whole = [(before, after) for before, after in pairwise(settled) if before >= first_s][-20:]
     if not whole:
-        return (), step_s
-    steps = [tuple(each for each in entries if before < each.at_s <= after) for before, after in whole[-20:]]
-    steps.sort(key=lambda step: sum(each.elements for each in step))
-    return steps[len(steps) // 2], step_s
+        return (), (), step_s
+    steps = [
+        tuple(replace(each, at_s=each.at_s - before) for each in entries if before < each.at_s <= after)
+        for before, after in whole
+    ]
+    typical = sorted(steps, key=lambda step: sum(each.elements for each in step))[len(steps) // 2]
+    alike = [step for step in steps if _calls(step) == _calls(typical)]
+    called_s = (median(each.at_s for each in calls) for calls in zip(*alike, strict=True))
+    return typical, tuple(called_s), step_s
+
+
+def _calls(step: Sequence[Collective]) -> list[tuple[str, CollectiveKind, int]]:
+    return [(each.group, each.kind, each.elements) for each in step]

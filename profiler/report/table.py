@@ -108,6 +108,8 @@ def print_profiles(profiles: Iterable[Profile], console: Console) -> None:
         if model.grad_bytes:
             buckets = f" in {len(model.buckets)} buckets" if model.buckets else ""
             parts.append(f"{model.grad_bytes / 1e6:.1f} MB{buckets}")
+        if profile.plan is not None:
+            parts.append(f"plan {profile.plan}, {len(profile.events)} collectives in an iteration")
         console.print(Text(", ".join(parts)))
         if rows := list_rows(profile):
             console.print(_table(rows))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dally.cluster.topology import Link, Machine, Ring, Shape
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.profiles.allreduce import curve_time_s, ring_factor, rings_time_s
-from dally.profiles.iteration import predict, replay_s, window_s
+from dally.profiles.iteration import buckets_s, predict, window_s
 from dally.profiles.schema import (
     Bucket,
     Compute,
@@ -148,17 +148,17 @@ def test_above_a_single_size_or_a_falling_end_time_grows_with_bytes() -> None:
 
 def test_buckets_are_reduced_one_after_another_from_when_they_are_ready() -> None:
     # ready 1.5, done 3.5; the second was ready at 2.5 but waits until 3.5, done 5.5; then the step.
-    assert replay_s(COMPUTE, BUCKETS, lambda _: 2.0) == pytest.approx(6.0)
+    assert buckets_s(COMPUTE, BUCKETS, lambda _: 2.0) == pytest.approx(6.0)
     # 1.5 to 1.7 and 2.5 to 2.7: backward ends later, at 3.0.
-    assert replay_s(COMPUTE, BUCKETS, lambda _: 0.2) == pytest.approx(3.5)
+    assert buckets_s(COMPUTE, BUCKETS, lambda _: 0.2) == pytest.approx(3.5)
     # the second is late: 2.5 to 3.25.
-    assert replay_s(COMPUTE, BUCKETS, lambda size: size / 400) == pytest.approx(3.75)
+    assert buckets_s(COMPUTE, BUCKETS, lambda size: size / 400) == pytest.approx(3.75)
 
 
 def test_contention_stretches_backward_and_the_ready_times_in_it() -> None:
     slowed = replace(COMPUTE, contention_factor=2.0)
     # backward ends at 1 + 4, buckets ready at 2 and 4; 4 + 2 is later than 5.
-    assert replay_s(slowed, BUCKETS, lambda _: 2.0) == pytest.approx(6.5)
+    assert buckets_s(slowed, BUCKETS, lambda _: 2.0) == pytest.approx(6.5)
     # window 3: of 5 s, 2 are exposed, on top of 1 + 4 + 0.5.
     assert window_s(slowed, 5.0) == pytest.approx(7.5)
 
@@ -397,7 +397,7 @@ def test_a_slower_all_reduce_never_shortens_an_iteration_nor_does_any_beat_compu
     buckets: tuple[Bucket, ...], one: float, two: float
 ) -> None:
     def iteration_s(allreduce_s: float) -> float:
-        return replay_s(COMPUTE, buckets, lambda _: allreduce_s)
+        return buckets_s(COMPUTE, buckets, lambda _: allreduce_s)
 
     fast, slow = map(iteration_s, sorted((one, two)))
     assert COMPUTE.total_s <= fast <= slow

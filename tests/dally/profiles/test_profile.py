@@ -106,7 +106,8 @@ def test_a_profile_may_leave_out_fit_quality_and_restart_and_then_restarts_in_6_
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("schema", 2, "x.json: schema is 2, this version reads 1"),
+        ("schema", 3, "x.json: schema is 3, this version reads 1 and 2"),
+        ("schema", 2, "schema is 2, must be 1 as it has no events"),
         ("colour", 1, "x.json: unknown key colour; valid: schema, provenance"),
         ("model.colour", 1, "unknown key model.colour; valid: name, params"),
         ("tiers.rack.0.link.colour", 1, "unknown key tiers.rack[0].link.colour; valid: bandwidth_bps"),
@@ -154,8 +155,8 @@ def test_a_number_that_is_not_finite_is_refused(number: str) -> None:
 
 
 def test_another_version_is_told_before_its_unknown_keys_are() -> None:
-    data = {"schema": 2, "colour": "red"}
-    with pytest.raises(InputError, match=r"^x\.json: schema is 2, this version reads 1$"):
+    data = {"schema": 3, "colour": "red"}
+    with pytest.raises(InputError, match=r"^x\.json: schema is 3, this version reads 1 and 2$"):
         parse_profile(json.dumps(data), "x.json")
 
 

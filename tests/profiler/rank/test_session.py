@@ -9,7 +9,7 @@ import pytest
 
 from dally.errors import InputError
 from dally.profiles.allreduce import curve_time_s
-from dally.profiles.iteration import replay_s
+from dally.profiles.iteration import buckets_s
 from dally.profiles.schema import Reduced
 from profiler.messages import Failed, Finished, Message, Started, Trained, parse_line
 from profiler.rank.failures import StallWatch
@@ -104,7 +104,7 @@ def test_replaying_the_buckets_on_the_swept_curve_comes_near_the_measured_iterat
     emulated: list[Message],
 ) -> None:
     resnet = trained(emulated)[0]
-    predicted_s = replay_s(
+    predicted_s = buckets_s(
         resnet.compute, resnet.model.buckets, lambda size: curve_time_s(curve(emulated), size)
     )
     assert 0.6 < predicted_s / resnet.iteration.median_s < 1.6

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ def write(
     folder: Path,
     rank: int,
     world: int,
-    groups: dict[str, tuple[Sequence[int], str]],
+    groups: Mapping[str, tuple[Sequence[int], str]],
     step: Iterable[dict[str, Any]],
     sent: Iterable[tuple[str, int, int]] = (),
     steps: int = STEPS,
     host: str = "",
     kept: int = 0,
     step_ns: int = STEP_NS,
-    **about_too: int,
+    **about_too: object,
 ) -> Path:
     """Write the record of a rank that does the same in every step.
 
@@ -40,7 +40,7 @@ def write(
         rank: The rank.
         world: Ranks of the job.
         groups: Ranks and description by name.
-        step: Its collectives.
+        step: Its collectives; each a nanosecond after the one before, or at its `at_ns` of the step.
         sent: Its messages: group, bytes, peer.
         steps: How many steps it made.
         host: Where it ran; by default eight ranks share one.
@@ -52,7 +52,9 @@ def write(
     entries, messages = [], []
     for number in range(steps):
         at_ns = number * step_ns + 1
-        entries += [{**each, "time_created_ns": at_ns + place} for place, each in enumerate(step)]
+        entries += [
+            {**each, "time_created_ns": at_ns + each.get("at_ns", place)} for place, each in enumerate(step)
+        ]
         messages += [(group, size, at_ns + place, peer) for place, (group, size, peer) in enumerate(sent)]
     about = {
         "schema": 1,

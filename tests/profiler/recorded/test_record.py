@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dally.errors import InputError
-from profiler.recorded.record import Collective, CollectiveKind, read_record, read_run
+from dally.profiles.collectives import CollectiveKind
+from profiler.recorded.record import Collective, read_record, read_run
 from tests.profiler.recorded.jobs import entry, write
 
 PAIR: dict[str, tuple[Sequence[int], str]] = {"0": ((0, 1), "default_pg")}

@@ -1,0 +1,312 @@
+"""The iteration of a profile with events, from where its ranks are: what each event takes, and the replay."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, isclose
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dally.cluster.topology import Link, Shape, slowest
+from dally.jobs.parallelism import Axis, Parallelism
+from dally.profiles.allreduce import HEADERS, curve_time_s
+from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
+from dally.profiles.event_replay import Transfer, replay_s
+from dally.profiles.events import CollectiveTime, Curve, Event
+from dally.profiles.local_batch import Pass
+from dally.profiles.parallel.link_tiers import Tier
+from dally.profiles.parallel.rank_placement import RankPlacement
+from dally.profiles.schema import TIERS, Profile
+
+_Ints = NDArray[np.int64]
+
+_SAME = 0.01
+"""Two links are the same if their bandwidths differ by no more than this fraction."""
+
+_REMEMBERED = 4096
+_FREE = Link(1e300, 0.0)
+"""What leads out of domains that have no links of their own."""
+
+_INSIDE, _OUTSIDE = 0, 1
+"""The links inside machines, and those that lead out: what passes over the ones passes beside the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventIteration:
+    """What a replay of events found.
+
+    Attributes:
+        iteration_s: The whole iteration, seconds.
+        comm_s: All that leaves machines, one after another, hidden by compute or not, seconds.
+        sent_bytes: Out of one machine, one rack, ... by the cluster's levels, headers included: of each event
+            out of the one that sends most.
+        notes: What is not as it was recorded, in words; some may be empty.
+    """
+
+    iteration_s: float
+    comm_s: float
+    sent_bytes: tuple[float, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How the groups of an event lie over domains.
+
+    Attributes:
+        machines: On which the widest-spread group lies.
+        level: At which each group meets; 0: all lie inside machines.
+        leaving: By level, how many times what one rank sends leaves a domain: the one that most leaves.
+    """
+
+    machines: int
+    level: int
+    leaving: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PricedEvent:
+    """What an event takes somewhere.
+
+    Attributes:
+        seconds: How long.
+        links: Which links carry it, as in `Transfer`.
+        sent_bytes: Out of one machine (or NVLink domain), one rack, ...: out of the one that sends most.
+        measured: Whether its time was measured between ranks that lie so.
+    """
+
+    seconds: float
+    links: int
+    sent_bytes: tuple[float, ...]
+    measured: bool
+
+
+def replay_events(
+    profile: Profile, shape: Shape, ranks: RankPlacement | None, work: Pass, batch: float, stretch: float
+) -> EventIteration:
+    """The iteration of a gang.
+
+    Args:
+        profile: One with events.
+        shape: Of the gang, of two or more GPUs; its rings have the links.
+        ranks: Where its ranks are; None: one machine after the other, the fullest first.
+        work: What it computes.
+        batch: Local batch over that of the profile, in proportion to which activations are sent.
+        stretch: How many times as long what leaves machines takes because others share the links.
+    """
+    ranks = ranks or _filled(shape)
+    events, resized = _on_gpus(profile, shape.gpus)
+    priced = price_events(events, profile.curves, shape, ranks, batch)
+    transfers, comm_s = [], 0.0
+    sent: dict[int, float] = defaultdict(float)
+    for event, price in zip(events, priced, strict=True):
+        seconds = price.seconds
+        if price.links == _OUTSIDE:
+            seconds *= stretch
+            comm_s += seconds
+            for level, size_bytes in enumerate(price.sent_bytes, ranks.lowest):
+                sent[level] += size_bytes * HEADERS
+        needed_s = inf if event.needed_s is None else event.needed_s * work.pace
+        transfers.append(Transfer(event.ready_s * work.pace, needed_s, seconds, price.links))
+    calculated = "" if all(price.measured for price in priced) else "collectives calculated from the links"
+    optimizer_s = work.compute.step_s or 0.0
+    return EventIteration(
+        iteration_s=replay_s(transfers, work.compute.total_s - optimizer_s) + optimizer_s,
+        comm_s=comm_s,
+        sent_bytes=tuple(sent[level] for level in range(max(sent, default=-1) + 1)),
+        notes=(resized, calculated),
+    )
+
+
+def price_events(
+    events: Sequence[Event],
+    curves: Sequence[Curve],
+    shape: Shape,
+    ranks: RankPlacement,
+    batch: float = 1.0,
+) -> list[PricedEvent]:
+    """What each event takes: as measured between ranks that lie so, else as the links give it.
+
+    Args:
+        events: Of an iteration.
+        curves: What was measured.
+        shape: Of the gang; its rings have the links.
+        ranks: Where its ranks are.
+        batch: Local batch over that with which they were recorded.
+    """
+    links = _Links(shape, ranks)
+    known: dict[tuple[CollectiveKind, float, int, int], PricedEvent] = {}
+    found = []
+    for event in events:
+        size = event.bytes * (1.0 if event.axis is Axis.DATA else batch)
+        key = event.collective, size, event.size, event.stride
+        if key not in known:
+            spread = _spread(ranks, event.collective, event.size, event.stride)
+            curve = _curve(curves, event, spread, links)
+            seconds = curve_time_s(curve.times, size) if curve else links.seconds(event, size, spread)
+            where = _OUTSIDE if spread.level else _INSIDE
+            known[key] = PricedEvent(seconds, where, tuple(_sent(event, size, spread)), curve is not None)
+        found.append(known[key])
+    return found
+
+
+def measured_curves(
+    timed: Iterable[tuple[Event, float]], shape: Shape, ranks: RankPlacement
+) -> tuple[Curve, ...]:
+    """The curves of events whose time was measured in one place, of each the median.
+
+    Args:
+        timed: Events and seconds.
+        shape: Of the place; its rings have the links.
+        ranks: Where the ranks were.
+    """
+    links = _Links(shape, ranks)
+    found: dict[Curve, dict[int, list[float]]] = {}
+    for event, seconds in timed:
+        spread = _spread(ranks, event.collective, event.size, event.stride)
+        crossed = links.crossed(spread)
+        rate = crossed.bandwidth_bps if crossed else None
+        one = (CollectiveTime(1, 1.0, 1),)
+        curve = Curve(event.collective, event.size, spread.machines, links.tier(spread), rate, one)
+        found.setdefault(curve, {}).setdefault(event.bytes, []).append(seconds)
+    return tuple(
+        replace(
+            curve,
+            times=tuple(
+                CollectiveTime(size, median(seconds), len(seconds)) for size, seconds in sorted(times.items())
+            ),
+        )
+        for curve, times in found.items()
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _on_gpus(profile: Profile, gpus: int) -> tuple[tuple[Event, ...], str]:
+    """The events of a gang of so many GPUs, and what is not as it was recorded, in words.
+
+    More or fewer GPUs are more or fewer replicas: the outermost groups of data parallelism grow or shrink,
+    and what is farther out than these is farther apart. Where that does not come out even, all communicate
+    with all.
+    """
+    assert profile.plan is not None, "it has events"
+    recorded = Parallelism.parse(profile.plan).gpus
+    if gpus == recorded:
+        return profile.events, ""
+    note = f"recorded on {recorded} GPUs, not {gpus}"
+    data = {(event.stride, event.size) for event in profile.events if event.axis is Axis.DATA}
+    stride, size = max(data, default=(0, 0))
+    if not data or size * gpus % recorded:
+        return tuple(replace(event, size=gpus, stride=1) for event in profile.events), note
+    found = []
+    for event in profile.events:
+        if event.axis is Axis.DATA and (event.stride, event.size) == (stride, size):
+            found.append(replace(event, size=size * gpus // recorded) if size * gpus > recorded else None)
+        elif event.stride > stride:
+            found.append(replace(event, stride=event.stride * gpus // recorded))
+        else:
+            found.append(event)
+    return tuple(event for event in found if event is not None), note
+
+
+@lru_cache(_REMEMBERED)
+def _spread(ranks: RankPlacement, collective: CollectiveKind, size: int, stride: int) -> _Spread:
+    """How groups of `size` ranks, every `stride`-th one, lie."""
+    groups = np.arange(sum(ranks.machines)).reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
+    machines, leaving = 1, []
+    for level, tier in enumerate(ranks.links):
+        domains = np.asarray(tier.domains if level else range(len(ranks.machines)))
+        domain_of = np.repeat(domains, ranks.machines)[groups]
+        count = int(domains.max()) + 1
+        places = domain_of + count * np.arange(len(groups))[:, None]
+        there = np.bincount(places.ravel(), minlength=count * len(groups))  # ranks of a group in a domain
+        spans = int((there.reshape(-1, count) > 0).sum(axis=1).max())
+        if spans == 1:
+            break
+        machines = machines if level else spans
+        leaving.append(
+            float(np.bincount(domain_of.ravel(), _away(collective, domain_of, there[places])).max())
+        )
+    return _Spread(machines, len(leaving), tuple(leaving))
+
+
+def _away(collective: CollectiveKind, domain_of: _Ints, there: _Ints) -> NDArray[np.float64]:
+    """Which part of what a rank sends leaves its domain.
+
+    Args:
+        collective: To all others, to the next one, or around a ring.
+        domain_of: (groups, size) the domain of each rank.
+        there: (groups, size) how many of its group are in it.
+    """
+    size = domain_of.shape[1]
+    if collective is CollectiveKind.ALL_TO_ALL:
+        found: NDArray[np.float64] = (size - there) / (size - 1)
+        return found.ravel()
+    away = np.asarray(domain_of != np.roll(domain_of, -1, axis=1), dtype=np.float64)
+    if collective is CollectiveKind.SEND:
+        away[:, -1] = 0.0
+    return away.ravel()
+
+
+def _sent(event: Event, size: float, spread: _Spread) -> Iterator[float]:
+    """Bytes that an event sends out of one machine, one rack, ...: out of the one that sends most."""
+    return (times * sent_share(event.collective, event.size) * size for times in spread.leaving)
+
+
+class _Links:
+    """The links between the ranks of a gang."""
+
+    def __init__(self, shape: Shape, ranks: RankPlacement) -> None:
+        inner = [ring.link for ring in shape.rings if ring.hops == 1]
+        outer = [ring.link for ring in shape.rings if ring.hops > 1]
+        # Levels within an NVLink domain of several machines count as inside; see `RankPlacement.lowest`.
+        self._inside = slowest([*inner, *outer[: ranks.lowest]] or [_FREE])
+        self._outside = [
+            outer[min(ranks.lowest + level, len(outer) - 1)] if tier.bytes_per_s < inf else _FREE
+            for level, tier in enumerate(ranks.links)
+        ]
+        self._lowest = ranks.lowest
+
+    def crossed(self, spread: _Spread) -> Link | None:
+        """The least bandwidth and greatest latency of what leads out of machines; None if nothing does."""
+        return slowest(self._outside[: spread.level]) if spread.level else None
+
+    def tier(self, spread: _Spread) -> str:
+        """The tier in which all groups lie."""
+        level = spread.level and self._lowest + spread.level
+        return TIERS[min(level, len(TIERS) - 1)]
+
+    def seconds(self, event: Event, size: float, spread: _Spread) -> float:
+        """How long the links take for an event: the slowest decides, latencies add up."""
+        each = sent_share(event.collective, event.size) * size
+        sending_s = [each * 8 / self._inside.bandwidth_bps]
+        sending_s += [
+            sent * HEADERS * 8 / link.bandwidth_bps
+            for link, sent in zip(self._outside, _sent(event, size, spread), strict=False)
+        ]
+        crossed = self.crossed(spread)
+        latency_s = 2 * crossed.latency_s if crossed else self._inside.latency_s
+        return max(sending_s) + ring_steps(event.collective, event.size) * latency_s
+
+
+def _curve(curves: Sequence[Curve], event: Event, spread: _Spread, links: _Links) -> Curve | None:
+    """What was measured of an event's collective between ranks that lie as its groups do."""
+    link = links.crossed(spread)
+    for curve in curves:
+        alike = curve.collective is event.collective and curve.size == event.size
+        if alike and curve.machines == spread.machines and curve.tier == links.tier(spread):
+            if link is None or curve.bandwidth_bps is None:
+                return curve
+            if isclose(link.bandwidth_bps, curve.bandwidth_bps, rel_tol=_SAME):
+                return curve
+    return None
+
+
+def _filled(shape: Shape) -> RankPlacement:
+    """Ranks on machines one after the other, and these in racks one after the other."""
+    machines = tuple(range(len(shape.machines)))
+    racks = tuple(rack for rack, count in enumerate(shape.racks) for _ in range(count))
+    links = tuple(Tier(racks if level else machines, 0.0) for level in range(shape.level))
+    return RankPlacement(shape.machines, shape.gpu_types, inf, links, 0)

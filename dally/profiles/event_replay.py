@@ -1,0 +1,51 @@
+"""Replays an iteration: compute that waits for communication, and communication that waits for compute."""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+
+class Transfer(NamedTuple):
+    """One collective of an iteration; times are on the clock of compute, which stands still while it waits.
+
+    Attributes:
+        ready_s: When compute hands it over, seconds from the start of the iteration.
+        needed_s: When compute cannot go on without it, not before `ready_s`; infinite: at the end.
+        seconds: How long it takes.
+        links: Which links carry it: transfers over the same ones follow one another, others pass beside them.
+    """
+
+    ready_s: float
+    needed_s: float
+    seconds: float
+    links: int = 0
+
+
+def replay_s(transfers: Iterable[Transfer], compute_s: float) -> float:
+    """When compute is done, and all that it needs until then, seconds.
+
+    Each transfer begins as it is ready and the one before it on its links is done.
+
+    Args:
+        transfers: In the order of `ready_s`.
+        compute_s: Compute alone, seconds.
+    """
+    clock_s = now_s = 0.0  # where compute last had to wait: its own clock, and when it went on
+    free_s: dict[int, float] = {}
+    needed: list[tuple[float, float]] = []
+    last_s = 0.0  # when the last transfer is done that is needed at the end
+    for ready_s, needed_s, seconds, links in transfers:
+        while needed and needed[0][0] <= ready_s:
+            at_s, done_s = heappop(needed)
+            if done_s > now_s + (at_s - clock_s):
+                clock_s, now_s = at_s, done_s
+        begun_s, free_at_s = now_s + (ready_s - clock_s), free_s.get(links, 0.0)
+        free_s[links] = done_s = (begun_s if begun_s > free_at_s else free_at_s) + seconds
+        if needed_s < compute_s:
+            heappush(needed, (needed_s, done_s))
+        elif done_s > last_s:
+            last_s = done_s
+    for at_s, done_s in sorted(needed):
+        if done_s > now_s + (at_s - clock_s):
+            clock_s, now_s = at_s, done_s
+    return max(now_s + (compute_s - clock_s), last_s)

@@ -1,0 +1,106 @@
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dally.cluster import load_cluster, write_toml
+from dally.cluster.topology import Topology
+from dally.errors import InputError
+from dally.profiles.event_iteration import replay_events
+from dally.profiles.local_batch import compute_pass
+from dally.profiles.parallel.rank_placement import RankPlacer
+from dally.profiles.schema import Profile, ProfileMode
+from dally.testing.worlds import racks
+from profiler.recorded.record import read_run
+from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
+from tests.profiler.recorded.jobs import entry, write
+
+MS = 1_000_000
+LAYER = [1_000_000]
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Topology:
+    path = tmp_path / "cluster.toml"
+    path.write_text(write_toml(racks([[4, 4], [4]])))
+    return load_cluster(str(path))
+
+
+def profile(
+    folder: Path, topology: Topology, hosts: Sequence[str], step: Sequence[dict[str, Any]]
+) -> Profile:
+    """The profile of a job that does this in each step of a second; `at_ms` of each call is in its entry."""
+    for rank, host in enumerate(hosts):
+        groups = {"1": (range(len(hosts)), "mesh_dp")}
+        write(folder, rank, len(hosts), groups, [dict(each) for each in step], host=host)
+    return recorded_profile(RecordedJob("m"), [read_run(folder)], topology)
+
+
+def call(name: str, at_ms: int, **more: Any) -> dict[str, Any]:
+    return {**entry("1", name, LAYER), "at_ns": at_ms * MS, **more}
+
+
+FSDP = (
+    call("gloo:all_gather", 100),  # forward of two layers
+    call("gloo:all_gather", 200),
+    call("gloo:all_gather", 400),  # for backward of the first, while the second's computes
+    call("gloo:all_reduce", 600),
+    call("gloo:all_reduce", 800),
+)
+
+
+def test_fsdp_waits_for_weights_at_once_in_forward_and_for_a_layers_backward_in_backward(
+    tmp_path: Path, topology: Topology
+) -> None:
+    found = profile(tmp_path, topology, ["r0m0"] * 4, FSDP)
+    assert (found.plan, found.provenance.mode) == ("dp=4,zero=3", ProfileMode.GLOO)
+    ready = [event.ready_s for event in found.events]
+    assert [event.needed_s for event in found.events] == [ready[0], ready[1], ready[3], None, None]
+    assert ready == pytest.approx([0.1, 0.2, 0.4, 0.6, 0.8], abs=1e-3)  # inside a machine it takes no time
+    assert [event.bytes for event in found.events] == [8_000_000] * 3 + [2_000_000] * 2
+
+
+@pytest.mark.parametrize("hosts", [["r0m0"] * 4, ["r0m0", "r0m0", "r0m1", "r0m1"], ["r0m0", "r1m0"]])
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_the_replay_of_where_it_was_recorded_takes_as_long_as_it_took(
+    tmp_path: Path, topology: Topology, hosts: Sequence[str], backend: str
+) -> None:
+    step = [{**each, "profiling_name": each["profiling_name"].replace("gloo", backend)} for each in FSDP]
+    found = profile(tmp_path, topology, hosts, step)
+    place = tuple((machine, hosts.count(each.name)) for machine, each in enumerate(topology.machines))
+    place = tuple((machine, count) for machine, count in place if count)
+    ranks = RankPlacer(topology).place(place)
+    again = replay_events(found, topology.shape(place), ranks, compute_pass(found), 1.0, 1.0)
+    assert again.iteration_s == pytest.approx(1.0, rel=1e-9)
+
+
+def test_with_nccl_gathers_are_launched_a_layer_ahead(tmp_path: Path, topology: Topology) -> None:
+    step = [{**each, "profiling_name": each["profiling_name"].replace("gloo", "nccl")} for each in FSDP]
+    found = profile(tmp_path, topology, ["r0m0"] * 4, step)
+    assert found.provenance.mode is ProfileMode.NCCL
+    first, second = found.events[:2]
+    assert second.ready_s == first.ready_s
+    assert second.needed_s == pytest.approx(0.2, abs=1e-3)
+
+
+def test_times_that_nccl_told_are_a_curve_and_of_ranks_the_least_counts(
+    tmp_path: Path, topology: Topology
+) -> None:
+    for rank in range(4):
+        timed = [call("nccl:all_reduce", 500, duration_ms=40.0 + 10 * rank)]
+        write(tmp_path, rank, 4, {"1": (range(4), "mesh_dp")}, timed, host="r0m0")
+    found = recorded_profile(RecordedJob("m"), [read_run(tmp_path)], topology)
+    (curve,) = found.curves
+    assert (curve.size, curve.machines, curve.tier, curve.bandwidth_bps) == (4, 1, "machine", None)
+    assert [(each.bytes, each.median_s) for each in curve.times] == [(2_000_000, 0.04)]
+
+
+def test_records_without_collectives_are_refused_with_their_step_time(
+    tmp_path: Path, topology: Topology
+) -> None:
+    for rank in range(2):
+        groups = {"1": (range(2), "mesh_dp")}
+        write(tmp_path, rank, 2, groups, [], host="r0m0", lacks="no Flight Recorder")
+    with pytest.raises(InputError, match=r"rank 0: no Flight Recorder\. Its step took 1 s: type such times"):
+        recorded_profile(RecordedJob("m"), [read_run(tmp_path)], topology)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.local_cluster.cluster import ClusterError, search_path
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 
 PACKAGES = ("slurmdbd", "mariadb-server")
 """Debian's packages that it needs beside those of a local cluster."""
@@ -29,7 +29,7 @@ def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]
     if missing := [program for program in _PROGRAMS if not shutil.which(program, path=search_path())]:
         install = f"apt-get install --no-install-recommends {' '.join(PACKAGES)}"
         raise ClusterError(f"accounting needs {', '.join(missing)}; on Debian, as root: {install}")
-    port, password = free_ports(2), secrets.token_hex(16)
+    port, password = local_slurm.reserve_ports(2), secrets.token_hex(16)
     _start_mariadb(local_slurm, port, password)
     _start_slurmdbd(local_slurm, port, password)
     local_slurm.run("sacctmgr", "--immediate", "add", "cluster", "lab")

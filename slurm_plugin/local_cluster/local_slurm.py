@@ -53,8 +53,8 @@ class LocalSlurm:
             kept_open: File descriptors that stay open, should this process be killed, until nothing is left.
         """
         self._most_nodes = len(spec.node_names())
-        self._ports = None if spec.port else ReservedPorts(self._most_nodes + 1)
-        self.spec = replace(spec, port=self._ports.first) if self._ports else spec
+        self._ports: list[ReservedPorts] = []
+        self.spec = spec if spec.port else replace(spec, port=self.reserve_ports(self._most_nodes + 1))
         self.work = spec.work
         self.network = LocalNetwork(spec.network) if spec.network else None
         self._kept_open = kept_open
@@ -122,8 +122,13 @@ class LocalSlurm:
         for daemon in self._daemons.values():
             daemon.wait()
         self._daemons.clear()
-        if self._ports:
-            self._ports.release()
+        for ports in self._ports:
+            ports.release()
+
+    def reserve_ports(self, count: int) -> int:
+        """The first of so many free ports in a row, which nobody else gets until the cluster has ended."""
+        self._ports.append(ReservedPorts(count))
+        return self._ports[-1].first
 
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""

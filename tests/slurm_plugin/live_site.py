@@ -17,7 +17,6 @@ from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.unavailable_gpus import RESERVATION_PREFIX
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from slurm_plugin.local_cluster.ports import ReservedPorts
 from slurm_plugin.service.partition_lock import PREFIX as LOCK_PREFIX
 from tests.patience import LONGEST_S
 
@@ -42,8 +41,7 @@ class LiveSite:
         self.local_slurm, self.slurm = local_slurm, CommandLine(local_slurm.environment, timeout_s=60.0)
         self.state_dir = local_slurm.spec.folder / "dally"
         self.said = local_slurm.spec.folder / "controller.out"
-        self._port = ReservedPorts(1)
-        self._url = f"http://127.0.0.1:{self._port.first}"
+        self._url = f"http://127.0.0.1:{local_slurm.reserve_ports(1)}"
         config = local_slurm.work / "dally.toml"
         values = {
             "cluster": str(local_slurm.spec.conf.parent),

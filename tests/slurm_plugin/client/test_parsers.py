@@ -425,7 +425,8 @@ def test_the_rules_of_a_partition() -> None:
     said = (
         "PartitionName=big AllowGroups=ALL DenyAccounts=guest,old AllowQos=high Default=NO QoS=pq "
         "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO State=DOWN TotalCPUs=64 JobDefaults=(null)\n"
-        "PartitionName=small AllowGroups=staff,vision AllowAccounts=lab AllowQos=ALL QoS=N/A MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
+        "PartitionName=small AllowGroups=staff,vision AllowAccounts=lab AllowQos=ALL QoS=N/A "
+        "MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
     )
     big = Partition(
         "big",

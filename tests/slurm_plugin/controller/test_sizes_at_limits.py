@@ -1,4 +1,4 @@
-"""Jobs whose size is open, at a limit of their QOS: they start as large as it lets them, and stay in the queue."""
+"""Jobs of open size at a limit of their QOS: they start as large as it lets them, and stay in the queue."""
 
 from collections import Counter
 from pathlib import Path

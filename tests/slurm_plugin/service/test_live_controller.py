@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm_plugin.local_cluster.local_slurm import LocalSlurm, free_ports
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.patience import LONGEST_S
 
 SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
@@ -26,7 +26,7 @@ class Site:
 
     def __init__(self, local_slurm: LocalSlurm) -> None:
         self.local_slurm, self.folder = local_slurm, local_slurm.work
-        self.url = f"http://127.0.0.1:{free_ports(1)}"
+        self.url = f"http://127.0.0.1:{local_slurm.reserve_ports(1)}"
         self.config = self.folder / "dally.toml"
         self.config.write_text(
             f'partitions = ["gpu"]\ncluster = "{local_slurm.spec.conf.parent}"\n'

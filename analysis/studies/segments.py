@@ -56,7 +56,7 @@ VARIANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SegmentSite:
     """A cluster and its load.
 
     Attributes:
@@ -91,7 +91,9 @@ class SegmentRun:
     occupancy: float
 
 
-def simulate_variant(variant: SegmentVariant, site: Site, knowledge: Knowledge, seed: int) -> SegmentRun:
+def simulate_variant(
+    variant: SegmentVariant, site: SegmentSite, knowledge: Knowledge, seed: int
+) -> SegmentRun:
     """Run a policy on a site, with the beliefs of the variant and the costs that plans have."""
     topology, profiles = load_cluster(site.cluster), load_profiles("realistic")
     workload = WORKLOAD.format(
@@ -121,7 +123,7 @@ Found = Mapping[SegmentVariant, Sequence[SegmentRun]]
 """The runs by variant, seed by seed."""
 
 
-def run_variants(site: Site, knowledge: Knowledge, seeds: Sequence[int]) -> Found:
+def run_variants(site: SegmentSite, knowledge: Knowledge, seeds: Sequence[int]) -> Found:
     """Run all variants on all seeds, as many at a time as this process may use cores."""
     found: dict[SegmentVariant, list[SegmentRun]] = {variant: [] for variant in VARIANTS}
     tasks = list(product(VARIANTS, [site], [knowledge], seeds))
@@ -182,7 +184,7 @@ def main(
     cluster: str, jobs: int, most_gpus: int, load: float, seeds: Sequence[int], page: Path | None
 ) -> None:
     """Compare jobs with segments by a static rule with jobs whose closeness is the policy's choice."""
-    site = Site(cluster, jobs, most_gpus, load)
+    site = SegmentSite(cluster, jobs, most_gpus, load)
 
     def tables() -> Iterator[tuple[str, str]]:
         for knowledge in (Knowledge.LIMITS, Knowledge.EXACT):

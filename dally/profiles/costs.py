@@ -14,7 +14,7 @@ from dally.jobs.training_plan import TrainingPlan
 from dally.profiles.averaging import Averaging
 from dally.profiles.corrected_iterations import CorrectedIterations, CostGroup, unknown_pool
 from dally.profiles.files import ProfileSet
-from dally.profiles.gang_iteration import PlanKey, Split, Spread, gpus_of, plan_pool
+from dally.profiles.gang_iteration import GangSpread, PlanKey, Split, gpus_of, plan_pool
 from dally.profiles.goodput import Batching, batches, efficiency, mean_efficiency, phase
 from dally.profiles.iteration import Prediction
 from dally.profiles.local_batch import batch_factor, compute_pass
@@ -91,9 +91,9 @@ class CostModel(CorrectedIterations):
         self.reported: dict[str, ReportedSpeeds] = {}
         self.averaging = averaging
         self._idle = IdleCluster(topology)
-        self._costs: dict[tuple[str, Gang, Spread, float], Cost] = {}
+        self._costs: dict[tuple[str, Gang, GangSpread, float], Cost] = {}
         self._plan_costs: dict[tuple[*PlanKey, Gang], Cost] = {}
-        self._learning_costs: dict[tuple[str, Gang, float, Spread, int], Cost] = {}
+        self._learning_costs: dict[tuple[str, Gang, float, GangSpread, int], Cost] = {}
         self._best_s: dict[tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None], float] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
         self._type_speeds: dict[tuple[*CostGroup, Gang], Mapping[str, float]] = {}
@@ -419,7 +419,7 @@ class CostModel(CorrectedIterations):
             self._restarts[key] = restart
         return self._restarts[key]
 
-    def _compare(self, job: Job, spread: Spread, batch: float, worth: float = 1.0) -> Cost:
+    def _compare(self, job: Job, spread: GangSpread, batch: float, worth: float = 1.0) -> Cost:
         """The cost of GPUs with `batch` times their profile's batch; `worth` iterations count as one."""
         prediction = self._predict(job, spread, batch)
         if prediction is None:

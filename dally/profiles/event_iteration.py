@@ -15,7 +15,7 @@ from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.allreduce import HEADERS, curve_time_s
 from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
 from dally.profiles.event_replay import Transfer, replay_s
-from dally.profiles.events import CollectiveTime, Curve, Event
+from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.local_batch import Pass
 from dally.profiles.parallel.link_tiers import Tier
 from dally.profiles.parallel.rank_placement import RankPlacement
@@ -123,7 +123,7 @@ def replay_events(
 
 def price_events(
     events: Sequence[Event],
-    curves: Sequence[Curve],
+    curves: Sequence[CollectiveCurve],
     shape: Shape,
     ranks: RankPlacement,
     batch: float = 1.0,
@@ -155,7 +155,7 @@ def price_events(
 
 def measured_curves(
     timed: Iterable[tuple[Event, float]], shape: Shape, ranks: RankPlacement
-) -> tuple[Curve, ...]:
+) -> tuple[CollectiveCurve, ...]:
     """The curves of events whose time was measured in one place, of each the median.
 
     Args:
@@ -164,13 +164,13 @@ def measured_curves(
         ranks: Where the ranks were.
     """
     links = _Links(shape, ranks)
-    found: dict[Curve, dict[int, list[float]]] = {}
+    found: dict[CollectiveCurve, dict[int, list[float]]] = {}
     for event, seconds in timed:
         spread = _spread(ranks, event.collective, event.size, event.stride)
         crossed = links.crossed(spread)
         rate = crossed.bandwidth_bps if crossed else None
         one = (CollectiveTime(1, 1.0, 1),)
-        curve = Curve(event.collective, event.size, spread.machines, links.tier(spread), rate, one)
+        curve = CollectiveCurve(event.collective, event.size, spread.machines, links.tier(spread), rate, one)
         found.setdefault(curve, {}).setdefault(event.bytes, []).append(seconds)
     return tuple(
         replace(
@@ -291,7 +291,9 @@ class _Links:
         return max(sending_s) + ring_steps(event.collective, event.size) * latency_s
 
 
-def _curve(curves: Sequence[Curve], event: Event, spread: _Spread, links: _Links) -> Curve | None:
+def _curve(
+    curves: Sequence[CollectiveCurve], event: Event, spread: _Spread, links: _Links
+) -> CollectiveCurve | None:
     """What was measured of an event's collective between ranks that lie as its groups do."""
     link = links.crossed(spread)
     for curve in curves:

@@ -60,7 +60,7 @@ class CollectiveTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class CollectiveCurve:
     """How long a collective takes by its bytes, as measured between ranks that lie so.
 
     Attributes:

@@ -30,7 +30,7 @@ PlanKey = tuple[str, TrainingPlan, int, RankPlacement]
 """Model, plan, batch and where the ranks are: all that an iteration depends on which goes by a plan."""
 
 
-class Spread(NamedTuple):
+class GangSpread(NamedTuple):
     """All that a gang's speed depends on.
 
     Attributes:
@@ -116,8 +116,8 @@ class GangIterations:
         kinds = {replace(machine, name=""): number for number, machine in enumerate(topology.machines)}
         self._kinds = [kinds[replace(machine, name="")] for machine in topology.machines]
         self._on_machines = lru_cache(_REMEMBERED)(self._spread)
-        self._on_one_machine: dict[tuple[int, int], Spread] = {}
-        self._predictions: dict[tuple[str, Spread, float, int | None], Prediction | None] = {}
+        self._on_one_machine: dict[tuple[int, int], GangSpread] = {}
+        self._predictions: dict[tuple[str, GangSpread, float, int | None], Prediction | None] = {}
 
     def knows(self, job: Job) -> bool:
         """Whether a job's model has a profile, or its plan tells what placements cost it."""
@@ -187,7 +187,7 @@ class GangIterations:
             self._by_plan[key] = found
         return found
 
-    def spread(self, job: Job, allocation: Allocation) -> Spread:
+    def spread(self, job: Job, allocation: Allocation) -> GangSpread:
         """All that a job's speed depends on there; on one machine the same as on each machine like it."""
         if len(allocation) > 1:
             spread = self._on_machines(allocation)
@@ -201,11 +201,11 @@ class GangIterations:
             return spread
         return spread._replace(ranks=self._placed(allocation), plan=_recorded_as(job))
 
-    def _spread(self, allocation: Allocation) -> Spread:
+    def _spread(self, allocation: Allocation) -> GangSpread:
         shape = self.topology.shape(allocation)
         if self.split is Split.EVEN or len(shape.gpu_types) == 1:
-            return Spread(shape)
-        return Spread(shape, tuple(self.topology.by_type(allocation).values()))
+            return GangSpread(shape)
+        return GangSpread(shape, tuple(self.topology.by_type(allocation).values()))
 
     def _profile(
         self,
@@ -231,7 +231,7 @@ class GangIterations:
         return None if profile is None else profile.model.local_batch
 
     def _predict(
-        self, job: Job, spread: Spread, batch: float = 1.0, stretch: float = 1.0
+        self, job: Job, spread: GangSpread, batch: float = 1.0, stretch: float = 1.0
     ) -> Prediction | None:
         """The iteration of a gang whose GPUs have `batch` times their profile's batch on average."""
         reference = self._profile_batch(job)
@@ -245,7 +245,7 @@ class GangIterations:
     def _joint(
         self,
         model: str,
-        spread: Spread,
+        spread: GangSpread,
         batch: float,
         reference: int | None,
         stretch: float = 1.0,

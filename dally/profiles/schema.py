@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from dally.errors import InputError
 from dally.jobs.parallelism import Parallelism
-from dally.profiles.events import Curve, Event
+from dally.profiles.events import CollectiveCurve, Event
 
 SCHEMA = 1
 """Of profiles without events; those with events are of version 2, and both are read."""
@@ -399,7 +399,7 @@ class Profile:
     learning: Learning | None = None
     plan: str | None = None
     events: tuple[Event, ...] = ()
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[CollectiveCurve, ...] = ()
 
     def __post_init__(self) -> None:
         own = self.model.local_batch

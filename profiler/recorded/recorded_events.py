@@ -10,7 +10,7 @@ from dally.jobs.parallelism import Axis
 from dally.profiles.collectives import CollectiveKind, sent_share
 from dally.profiles.event_iteration import PricedEvent, measured_curves, price_events
 from dally.profiles.event_replay import Transfer, replay_s
-from dally.profiles.events import Curve, Event
+from dally.profiles.events import CollectiveCurve, Event
 from dally.profiles.parallel.rank_placement import RankPlacement
 from profiler.recorded.plan_recognition import REDUCING, SMALL, RecognisedPlan, step_bytes
 from profiler.recorded.record import Collective, RankRecord
@@ -33,7 +33,7 @@ class RecordedStep:
     """
 
     events: tuple[Event, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[CollectiveCurve, ...]
     backward_s: float
     optimizer_s: float
 

@@ -1,9 +1,17 @@
 """The study of segments: what is measured of a run, and the tables."""
 
-from analysis.studies.segments import BASE, FREE, VARIANTS, SegmentRun, Site, results_table, simulate_variant
+from analysis.studies.segments import (
+    BASE,
+    FREE,
+    VARIANTS,
+    SegmentRun,
+    SegmentSite,
+    results_table,
+    simulate_variant,
+)
 from dally.jobs.knowledge import Knowledge
 
-SMALL = Site("gb200-1152", 60, 512, 2.0)
+SMALL = SegmentSite("gb200-1152", 60, 512, 2.0)
 
 
 def test_a_static_rule_holds_gpus_idle_that_jobs_without_segments_use() -> None:

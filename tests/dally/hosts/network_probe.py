@@ -28,7 +28,7 @@ _LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class ProbeTransfer:
     """Bytes that one connection delivered, and when: on the clock that all hosts of the machine share."""
 
     payload_bytes: int
@@ -36,17 +36,17 @@ class Transfer:
     end_s: float
 
 
-def transfer(network: LocalNetwork, pairs: Sequence[Pair], payload_bytes: int) -> tuple[Transfer, ...]:
+def transfer(network: LocalNetwork, pairs: Sequence[Pair], payload_bytes: int) -> tuple[ProbeTransfer, ...]:
     """Send bytes between pairs of hosts, all at once.
 
     Raises:
         DallyError: A host is unknown, the network is not up, or a transfer failed.
     """
     lines = _run(network, "send", [str(payload_bytes)], "receive", pairs)
-    return tuple(Transfer(payload_bytes, *lines[number]) for number in range(len(pairs)))
+    return tuple(ProbeTransfer(payload_bytes, *lines[number]) for number in range(len(pairs)))
 
 
-def together_bps(transfers: Sequence[Transfer]) -> float:
+def together_bps(transfers: Sequence[ProbeTransfer]) -> float:
     """Payload bits per second that transfers had together, from the first start to the last end."""
     duration_s = max(one.end_s for one in transfers) - min(one.start_s for one in transfers)
     return sum(one.payload_bytes for one in transfers) * 8 / duration_s

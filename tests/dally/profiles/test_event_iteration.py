@@ -15,7 +15,7 @@ from dally.profiles.collectives import CollectiveKind
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.event_replay import Transfer, replay_s
-from dally.profiles.events import CollectiveTime, Curve, Event
+from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.files import ProfileSet, format_profile, parse_profile
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.parallel.rank_placement import RankPlacer
@@ -51,7 +51,7 @@ def cluster() -> Topology:
     return build_topology("test", attached, switches)
 
 
-def profile(*events: Event, plan: str = "tp=2,dp=2", curves: tuple[Curve, ...] = ()) -> Profile:
+def profile(*events: Event, plan: str = "tp=2,dp=2", curves: tuple[CollectiveCurve, ...] = ()) -> Profile:
     return Profile(
         schema=2,
         provenance=Provenance(ProfileMode.NCCL, "test", "own", "dally", "2026-01-01T00:00:00+00:00"),
@@ -145,7 +145,7 @@ def test_where_replicas_do_not_come_out_even_all_communicate_with_all() -> None:
 
 def test_what_was_measured_between_ranks_that_lie_so_counts_before_the_links() -> None:
     times = (CollectiveTime(MB // 2, 3.0, 9),)
-    curve = Curve(CollectiveKind.ALL_REDUCE, 2, 1, "machine", None, times)
+    curve = CollectiveCurve(CollectiveKind.ALL_REDUCE, 2, 1, "machine", None, times)
     measured = predicted(profile(TENSOR, curves=(curve,)), (0, 4))
     assert measured.exposed_s == pytest.approx(3.0)
     assert (measured.note, measured.extrapolated) == ("", False)
@@ -226,7 +226,7 @@ def test_of_plans_as_large_a_job_gets_its_own() -> None:
 
 
 def test_a_profile_with_events_is_read_as_it_was_written() -> None:
-    curve = Curve(CollectiveKind.ALL_REDUCE, 2, 1, "machine", None, (CollectiveTime(5, 1.0, 2),))
+    curve = CollectiveCurve(CollectiveKind.ALL_REDUCE, 2, 1, "machine", None, (CollectiveTime(5, 1.0, 2),))
     known = profile(curves=(curve,))
     assert parse_profile(format_profile(known), "again") == known
 

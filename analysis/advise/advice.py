@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 
 from analysis.advise.calibration import TODAYS, Calibration, calibrate
 from analysis.advise.effects import EVEN, Effects, SimulatedPair, effects
+from analysis.advise.segments import RULES, RuleTimes, check_blocks
 from analysis.advise.simulated import Runner, SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption, Site
 from dally.jobs.priority import DEFAULT_RATIO
+from dally.jobs.segment_rule import SegmentRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class PolicyComparison:
         pairs: Simulations of it and of today's scheduler under every case.
         effects: Which jobs would have gained and which lost.
         ratios: The same with other priority ratios; empty where no priorities are known.
+        rules: Both schedulers with rules that set segments, the loosest first; empty if that was not asked.
     """
 
     settings: Sequence[tuple[Setting, SimulatedTimes]]
@@ -81,6 +84,7 @@ class PolicyComparison:
     pairs: Sequence[SimulatedPair]
     effects: Effects
     ratios: Sequence[RatioEffects] = ()
+    rules: Sequence[RuleTimes] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ class AdvicePlan:
         settings: Settings of Dally to try.
         cases: What is assumed of the jobs' models.
         ratios: Priority ratios to try beside the default.
+        rules: Rules that set segments, to try with both schedulers.
     """
 
     calibrated: bool
@@ -136,16 +141,21 @@ class AdvicePlan:
     settings: Sequence[Setting]
     cases: Sequence[ModelAssumption]
     ratios: Sequence[float] = ()
+    rules: Sequence[SegmentRule] = ()
 
     @property
     def simulations(self) -> int:
         """How many simulations this takes."""
-        compared = len(self.settings) + 2 * (len(self.cases) - 1) + len(self.ratios)
+        compared = len(self.settings) + 2 * (len(self.cases) - 1) + len(self.ratios) + 2 * len(self.rules)
         return len(self.todays) * self.calibrated + 1 + compared
 
 
 def plan_simulations(
-    site: Site, today: str | None, policy: str | None, cases: Sequence[ModelAssumption]
+    site: Site,
+    today: str | None,
+    policy: str | None,
+    cases: Sequence[ModelAssumption],
+    segments: bool = False,
 ) -> AdvicePlan:
     """What to simulate.
 
@@ -154,10 +164,23 @@ def plan_simulations(
         today: Today's scheduler; None: the one of several that comes closest to the real starts.
         policy: The only setting of Dally to try; None: several.
         cases: What is assumed of the jobs' models.
+        segments: Whether to compare rules that set segments.
+
+    Raises:
+        InputError: Rules are to be compared, and could not matter.
     """
+    if segments:
+        check_blocks(site)
     settings = [Setting(policy, "")] if policy else SETTINGS
     ratios = [ratio for ratio in RATIOS if ratio != DEFAULT_RATIO] if site.priorities else []
-    return AdvicePlan(bool(site.history.started), [today] if today else TODAYS, settings, cases, ratios)
+    return AdvicePlan(
+        bool(site.history.started),
+        [today] if today else TODAYS,
+        settings,
+        cases,
+        ratios,
+        RULES if segments else (),
+    )
 
 
 def advise(site: Site, todo: AdvicePlan, simulate: Runner) -> Advice:
@@ -201,4 +224,13 @@ def _compare(site: Site, todo: AdvicePlan, base: SimulatedTimes, simulate: Runne
         )
         for outcome in outcomes
     ]
-    return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs), ratios)
+    ruled = simulate(
+        [
+            SimulationTask(policy, first, segments=rule)
+            for policy in (base.task.policy, chosen.policy)
+            for rule in todo.rules
+        ]
+    )
+    count = len(todo.rules)
+    rules = [RuleTimes(*each) for each in zip(todo.rules, ruled[:count], ruled[count:], strict=True)]
+    return PolicyComparison(settings, chosen, pairs, effects(site.history, pairs), ratios, rules)

@@ -15,6 +15,7 @@ from analysis.advise import sentences
 from analysis.advise.advice import Advice, PolicyComparison, advise, plan_simulations
 from analysis.advise.history import read_history
 from analysis.advise.naming import NamingRules, anonymise, check_models, read_rules
+from analysis.advise.segments import SCHEDULERS, advised, concerned, gpu_s
 from analysis.advise.sentences import summary_lines
 from analysis.advise.simulated import SimulationTask, processes_here, runner
 from analysis.advise.site import Site, cases, without_too_large
@@ -52,11 +53,11 @@ def as_data(advice: Advice) -> dict[str, object]:
         "lines": [*sentences.calibration_lines(advice), *sentences.finding_lines(advice)],
         "today": advice.today,
         "concluded": advice.concluded is not None,
-        **(_compared(advice.concluded) if advice.concluded else {}),
+        **(_compared(advice.site, advice.concluded) if advice.concluded else {}),
     }
 
 
-def _compared(found: PolicyComparison) -> dict[str, object]:
+def _compared(site: Site, found: PolicyComparison) -> dict[str, object]:
     """What Dally changes, as part of `as_data`."""
     return {
         "start_with": found.chosen.policy,
@@ -79,6 +80,26 @@ def _compared(found: PolicyComparison) -> dict[str, object]:
             }
             for each in found.ratios
         },
+        "segments": _ruled(site, found) if found.rules else None,
+    }
+
+
+def _ruled(site: Site, found: PolicyComparison) -> dict[str, object]:
+    """What each rule that sets segments does, as part of `as_data`."""
+    wide = concerned(site)
+    return {
+        scheduler: {
+            "rule": str(advised(found.rules, scheduler)),
+            "tried": {
+                str(each.rule): {
+                    "jct_s": float(each.under(scheduler).jct_s.mean()),
+                    "several_machines_jct_s": float(each.under(scheduler).jct_s[wide].mean()),
+                    "gpu_h": gpu_s(site, each.under(scheduler)) / 3600,
+                }
+                for each in found.rules
+            },
+        }
+        for scheduler in SCHEDULERS
     }
 
 
@@ -120,6 +141,11 @@ Examples:
 @click.option(
     "--priorities",
     help="Slurm's priorities there: a TOML file of weights and shares, or `on`; without, no job has any.",
+)
+@click.option(
+    "--segments",
+    is_flag=True,
+    help="Compare rules that set Slurm's --segment by the size of a job, under both schedulers.",
 )
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
@@ -193,6 +219,7 @@ def _advise(
     seeds: int,
     today: str | None,
     policy: str | None,
+    segments: bool,
     processes: int | None,
     output: Path,
     as_json: bool,
@@ -205,7 +232,7 @@ def _advise(
         raise InputError(f"cannot write {output}: there is no folder {output.parent}")
     for spec in filter(None, (today, policy)):
         parse_policy(spec)
-    todo = plan_simulations(site, today, policy, cases(site, mix, seeds))
+    todo = plan_simulations(site, today, policy, cases(site, mix, seeds), segments)
     # Found missing before anything is simulated.
     render: Callable[[Advice], str] = import_optional("analysis.advise.page", "analysis").render
     with _progress(todo.simulations) as tell, runner(site, processes or processes_here(), tell) as simulate:

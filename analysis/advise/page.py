@@ -102,4 +102,6 @@ def _compared(advice: Advice, found: PolicyComparison) -> dict[str, object]:
         "start": list(sentences.settings_lines(advice, found)),
         "default_ratio": f"{DEFAULT_RATIO:g}",
         "ratios": tables.ratio_table(found) if found.ratios else None,
+        "segments": tables.segments_table(advice.site, advice.today, found) if found.rules else None,
+        "rules": list(sentences.segment_lines(advice, found)),
     }

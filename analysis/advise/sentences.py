@@ -7,10 +7,12 @@ from analysis.advise.advice import Advice, PolicyComparison, RatioEffects
 from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibration
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
 from analysis.advise.history import idle_share
+from analysis.advise.segments import SCHEDULERS, advised, concerned, jct_change, with_interval
 from analysis.advise.site import ModelAssumption
 from dally.cluster.summary import left_out_line
 from dally.jobs.knowledge import Knowledge
 from dally.jobs.priority import DEFAULT_RATIO
+from dally.jobs.segment_rule import NO_SEGMENTS, STATIC_SEGMENTS
 from dally.traces import changes_text
 from dally.words import duration, plural, share
 
@@ -102,6 +104,41 @@ def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
             f"{DEFAULT_RATIO:g}."
         )
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
+
+
+def segment_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
+    """Which rule for segments to set, and what NVIDIA's would do; nothing if rules were not compared."""
+    if not found.rules:
+        return
+    wide, priced = int(concerned(advice.site).sum()), advice.site.priced(advice.cases[0])
+    for scheduler, name in zip(SCHEDULERS, (advice.today, found.chosen.policy), strict=True):
+        yield _segments_advice(found, scheduler, name)
+    told = (
+        f"{plural(wide, 'job')} with several machines count here; what distance costs is known of {priced:,}."
+    )
+    if priced < wide:
+        told += " To the others a rule can only do harm, as far as is known here."
+    yield (
+        f"{told} A job that needs all its machines in one block to run at all must say so itself: no history "
+        "tells."
+    )
+
+
+def _segments_advice(found: PolicyComparison, scheduler: str, name: str) -> str:
+    """The rule to set under a scheduler, and how NVIDIA's compares with no segments there."""
+    rule, base = advised(found.rules, scheduler), found.rules[0].under(scheduler)
+    by_rule = {each.rule: with_interval(jct_change(each.under(scheduler), base)) for each in found.rules}
+    static = f"with {STATIC_SEGMENTS.text}, as NVIDIA has it, completion times change by"
+    if rule == NO_SEGMENTS:
+        return (
+            f"Under {name}, set no segments: no rule surely has jobs end sooner by more than 1 %; {static} "
+            f"{by_rule[STATIC_SEGMENTS]}."
+        )
+    also = "" if rule == STATIC_SEGMENTS else f"; {static} {by_rule[STATIC_SEGMENTS]}"
+    return (
+        f"Under {name}, set segments of {rule.text} ({rule}): completion times change by "
+        f"{by_rule[rule]}{also}."
+    )
 
 
 def _payers(found: RatioEffects) -> str:
@@ -324,4 +361,6 @@ def summary_lines(advice: Advice) -> Sequence[str]:
     """The few lines for a terminal."""
     lines = [next(calibration_lines(advice)), f"{title(advice)}.", *finding_lines(advice)]
     lines.append(knowledge_line(advice))
-    return lines if advice.concluded is None else [*lines, next(settings_lines(advice, advice.concluded))]
+    if (found := advice.concluded) is None:
+        return lines
+    return [*lines, next(settings_lines(advice, found)), *segment_lines(advice, found)]

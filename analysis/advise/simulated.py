@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analysis.advise.site import ModelAssumption, Site
 from dally.errors import DallyError
 from dally.jobs.priority import DEFAULT_RATIO
+from dally.jobs.segment_rule import SegmentRule
 from dally.policies.registry import parse_policy
 from simulator.scenario import simulate_jobs
 
@@ -27,11 +28,13 @@ class SimulationTask:
         policy: With its knobs.
         case: Which models jobs train; None: with the times as they really were.
         priority_ratio: How far priorities count, as in dally.toml, if the site has any.
+        segments: What sets the segments of jobs; None: they have those that the history tells.
     """
 
     policy: str
     case: ModelAssumption | None = None
     priority_ratio: float = DEFAULT_RATIO
+    segments: SegmentRule | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,10 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
     Raises:
         DallyError: Not all jobs ended.
     """
-    scenario = site.as_it_was() if task.case is None else site.under(task.case, task.priority_ratio)
+    if task.case is None:
+        scenario = site.as_it_was()
+    else:
+        scenario = site.under(task.case, task.priority_ratio, task.segments)
     finished, found = simulate_jobs(scenario, parse_policy(task.policy))
     records = {record.job_id: record for record in found}
     if not finished.complete:

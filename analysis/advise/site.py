@@ -7,11 +7,12 @@ from itertools import pairwise, product
 from analysis.advise.history import PastJob, SiteHistory
 from analysis.advise.naming import NamingRules
 from dally.cluster.topology import Allocation, Topology
-from dally.errors import InputError
+from dally.errors import CapacityError, InputError
 from dally.hostlist import expand
-from dally.jobs.job import Job
+from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import Known
 from dally.jobs.priority import DEFAULT_RATIO
+from dally.jobs.segment_rule import SegmentRule
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.traces import assign_models, parse_mix
@@ -73,15 +74,23 @@ class Site:
         """The jobs with the times they really ran, distance costing nothing: it is in these times already."""
         return self._scenario([past.job for past in self.history.jobs], None)
 
-    def under(self, case: ModelAssumption, priority_ratio: float = DEFAULT_RATIO) -> Scenario:
+    def under(
+        self,
+        case: ModelAssumption,
+        priority_ratio: float = DEFAULT_RATIO,
+        segments: SegmentRule | None = None,
+    ) -> Scenario:
         """The jobs with their models under a case, at the pace that they would have had placed best.
 
         Args:
             case: The case.
             priority_ratio: How far priorities count, as in dally.toml, if there are any.
+            segments: What sets the segments of jobs with several machines; None: they stay as told.
         """
         costs = CostModel(self.topology, self.profiles)
         jobs = [self._placed_best(past, job, costs) for past, job in self._with_models(case)]
+        if segments is not None:
+            jobs = [with_segments(job, segments, costs) for job in jobs]
         scaled = [replace(job, submit_s=job.submit_s * self.arrival_scale) for job in jobs]
         return self._scenario(scaled, self.profiles, priority_ratio)
 
@@ -92,6 +101,15 @@ class Site:
     def unknown(self, case: ModelAssumption) -> int:
         """How many jobs with several GPUs have no model under a case, so that distance costs them nothing."""
         return sum(job.gpus > 1 and not job.model for _, job in self._with_models(case))
+
+    def priced(self, case: ModelAssumption) -> int:
+        """How many jobs with several machines have a model or a plan that tells what distance costs them."""
+        costs = CostModel(self.topology, self.profiles)
+        return sum(
+            several_machines(job)
+            and (job.model in self.models or (job.plan is not None and not costs.plan_gap(job)))
+            for _, job in self._with_models(case)
+        )
 
     def located(self) -> int:
         """How many jobs' nodes are known, of those with more than one GPU."""
@@ -144,6 +162,31 @@ class Site:
             priorities=self.priorities,
             priority_ratio=priority_ratio if self.priorities else 0.0,
         )
+
+
+def several_machines(job: Job) -> bool:
+    """Whether a job has several machines, and as many GPUs on each: what segments are for."""
+    each = job.gpus_per_machine
+    return job.kind is JobKind.RIGID and each is not None and job.gpus > each
+
+
+def with_segments(job: Job, rule: SegmentRule, costs: CostModel) -> Job:
+    """The job with the segments that a rule sets, or smaller ones where the cluster has too few so large."""
+    if not several_machines(job):
+        return job
+    assert job.gpus_per_machine is not None
+    bound = max(len(block.children) for block in costs.topology.level_domains[1])
+    while True:
+        segment = rule.segment(job.gpus, job.gpus_per_machine, bound)
+        ruled = replace(job, segment=segment)
+        if segment is None or segment == 1:
+            return ruled
+        try:
+            costs.best_level(ruled.gang)
+        except CapacityError:
+            bound = segment - 1
+        else:
+            return ruled
 
 
 def without_too_large(history: SiteHistory, topology: Topology, skip: bool) -> SiteHistory:

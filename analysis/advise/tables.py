@@ -7,9 +7,12 @@ import numpy as np
 from analysis.advise.advice import PolicyComparison, RatioEffects
 from analysis.advise.calibration import Calibration
 from analysis.advise.effects import EVEN, Effect, sizes_of
+from analysis.advise.segments import SCHEDULERS, RuleTimes, concerned, gpu_s, jct_change, with_interval
 from analysis.advise.simulated import SimulatedTimes
+from analysis.advise.site import Site
 from analysis.report.tables import Cell, ReportTable
 from dally.words import change, duration, share
+from simulator.sweep.groups import Mean
 
 _VERDICTS = {"gain": "better", "lose": "worse", "even": "", "depends": ""}
 
@@ -125,6 +128,45 @@ def _ratio(each: RatioEffects, base: SimulatedTimes) -> list[Cell]:
         Cell(f"{len(losers):,}"),
         Cell(f"{losers[0].name}, {change(1 + losers[0].change, 1)}" if losers else "nobody"),
     ]
+
+
+def segments_table(site: Site, today: str, found: PolicyComparison) -> ReportTable:
+    """Both schedulers under rules that set segments, against the same scheduler without segments."""
+    headings = [
+        ("completion", "mean completion time of all jobs"),
+        ("several machines", "mean completion time of the jobs with several machines"),
+        ("GPU time", "GPU-hours that all jobs held"),
+    ]
+    rows = [
+        (
+            str(each.rule),
+            [cell for scheduler in SCHEDULERS for cell in _ruled(site, each, found.rules[0], scheduler)],
+        )
+        for each in found.rules
+    ]
+    groups = [(f"today: {today}", len(headings)), (found.chosen.policy, len(headings))]
+    return ReportTable([*headings, *headings], rows, groups)
+
+
+def _ruled(site: Site, each: RuleTimes, first: RuleTimes, scheduler: str) -> list[Cell]:
+    times, base = each.under(scheduler), first.under(scheduler)
+    wide = concerned(site)
+    means_s = [float(times.jct_s.mean()), float(times.jct_s[wide].mean())]
+    held_s = gpu_s(site, times)
+    if each is first:
+        return [*(Cell(duration(mean_s)) for mean_s in means_s), Cell(f"{held_s / 3600:,.0f}")]
+    changes = [jct_change(times, base), jct_change(times, base, wide)]
+    return [
+        *(Cell(duration(mean_s), *_surely(ratio)) for mean_s, ratio in zip(means_s, changes, strict=True)),
+        Cell(f"{held_s / 3600:,.0f}", change(held_s, gpu_s(site, base))),
+    ]
+
+
+def _surely(ratio: Mean) -> tuple[str, str]:
+    """A change with its interval, and whether it is better or worse beyond that."""
+    half = ratio.half or 0.0
+    verdict = "better" if ratio.value + half < 1 else "worse" if ratio.value - half > 1 else ""
+    return with_interval(ratio), verdict
 
 
 def _against(outcome: SimulatedTimes, base: SimulatedTimes) -> list[Cell]:

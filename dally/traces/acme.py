@@ -18,6 +18,7 @@ from math import exp2
 from random import Random
 
 from dally.jobs.job import Job
+from dally.jobs.segment_rule import STATIC_SEGMENTS
 from dally.traces.synthetic import draw_gaps, job_id, to_load
 from dally.traces.training_recipes import RECIPES, TrainingRecipe
 from dally.traces.workload import LazyJobs
@@ -34,10 +35,6 @@ _GAP_S = 184 * 86_400 / 19_907
 
 _CV = 3.0
 """Of the time between submissions the coefficient of variation, not published; other clusters: 2.7 to 4.1."""
-
-
-_STATIC_SEGMENTS = ((128, 16), (32, 4), (0, 1))
-"""From so many GPUs on, machines of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ def kalos_workload(
         load: GPU time asked for / GPU time the cluster has until the last submission; None leaves `gap_s`.
         cluster_gpus: The cluster's GPUs, for `load`.
         machine_gpus: GPUs of a machine, a divisor of 8.
-        segments: `static`: jobs of several machines have the segments of `static_segment`; `none`: none.
+        segments: `static`: jobs of several machines have the segments of `STATIC_SEGMENTS`; `none`: none.
 
     Raises:
         InputError: `load` is given without `cluster_gpus` or for one job, or the reverse.
@@ -176,7 +173,7 @@ def kalos_workload(
             durations_s[at],
             group=kind.name,
             gpus_per_machine=machine_gpus if gpus >= machine_gpus else None,
-            segment=static_segment(gpus, machine_gpus) if segments == "static" else None,
+            segment=STATIC_SEGMENTS.segment(gpus, machine_gpus) if segments == "static" else None,
         )
         if not (fitting := known[picks[at]]):
             return asked()
@@ -184,20 +181,6 @@ def kalos_workload(
         return asked(model=recipe.model, plan=recipe.plan(gpus), batch=recipe.batch_on(gpus))
 
     return LazyJobs(jobs, job)
-
-
-def static_segment(gpus: int, machine_gpus: int) -> int | None:
-    """The machines of a segment by the size of the job alone; None for jobs of one machine.
-
-    16 for 128 GPUs and more, 4 for 32 and more, else 1, as NVIDIA recommends for GB200 NVL72 (technical blog,
-    Unlock Exascale Performance on NVIDIA GB200 NVL72 with Slurm Topology-Aware Job Scheduling); where that
-    does not divide the machines of the job, the most below that do.
-    """
-    machines = gpus // machine_gpus
-    if machines < 2:
-        return None
-    most = next(size for least, size in _STATIC_SEGMENTS if gpus >= least)
-    return max(size for size in range(1, most + 1) if machines % size == 0)
 
 
 def shrunk(gpus: int, most_gpus: int) -> int:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dally.cluster import load_cluster
+from dally.cluster import load_cluster, write_toml
 from dally.commands import main
+from dally.testing.worlds import racks
 from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, written
 from tests.dally.cluster.sites import FOLDER, SITES
 
@@ -94,6 +95,39 @@ def test_priorities_count_as_far_as_a_ratio_says_and_the_page_tells_who_pays(fol
     page = (folder / "advice.html").read_text("utf-8")
     assert "Not simulated: partitions, priorities, fair share" in page
     assert "How far jobs may overtake" not in page
+
+
+def test_rules_for_segments_are_held_against_none(folder: Path) -> None:
+    path = folder / "wide.csv"
+    path.write_text(
+        "job_id,submit_s,gpus,duration_s,gpus_per_machine\n"
+        + "".join(f"j{n},{n},{(4, 2, 8)[n % 3]},100,2\n" for n in range(30))
+    )
+    result = advise(folder, "--segments", "--policy", "srsf-delay", "--today", "slurm", history=path)
+    assert result.exit_code == 0, result.output
+    assert "Under slurm, set no segments" in result.output
+    assert "Under srsf-delay, set no segments" in result.output
+    assert "20 jobs with several machines count here; what distance costs is known of 0." in result.output
+    page = (folder / "advice.html").read_text("utf-8")
+    assert page.count("128:16,32:4") == 2
+    said = json.loads(advise(folder, "--segments", "--policy", "srsf-delay", "--json", history=path).output)[
+        "segments"
+    ]["dally"]
+    assert said["rule"] == "none"
+    assert list(said["tried"]) == ["none", "32:4", "128:8,32:4", "128:16,32:4", "0:16"]
+    assert said["tried"]["none"]["gpu_h"] == pytest.approx(10 * (4 + 2 + 8) * 100 / 3600)
+
+
+def test_rules_for_segments_need_blocks_and_jobs_on_several_machines(folder: Path) -> None:
+    path, flat = folder / "jobs.csv", folder / "flat.toml"
+    path.write_text(CSV)
+    result = advise(folder, "--segments", history=path)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "no job of the history has the same number of GPUs on several machines" in result.output
+    flat.write_text(write_toml(racks([[2, 2]])), encoding="utf-8")
+    result = advise(folder, "--segments", "--cluster", str(flat), history=path)
+    assert (result.exit_code, result.output.count("\n")) == (1, 1)
+    assert "has all machines in one" in result.output
 
 
 def test_a_history_whose_waits_come_from_elsewhere_is_told_so_and_nothing_else(folder: Path) -> None:

@@ -9,7 +9,6 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.profiles.parallel.transformer import read_model
 from dally.traces import load_trace
-from dally.traces.acme import static_segment
 from dally.traces.generators import generate
 
 JOBS = list(load_trace("kalos-like:jobs=60000", seed=1).jobs)
@@ -117,10 +116,6 @@ def test_on_nvl72_the_same_jobs_ask_for_machines_of_four_gpus() -> None:
         **{1: None, 2: None, 8: 1, 16: 1, 32: 4, 64: 4, 96: 4},
         **{128: 16, 256: 16, 504: 14, 512: 16, 1024: 16},
     }
-
-
-def test_a_segment_divides_the_machines_of_its_job() -> None:
-    assert [static_segment(gpus, 4) for gpus in (4, 8, 40, 72, 132, 148)] == [None, 1, 2, 3, 11, 1]
 
 
 def test_segments_are_none_or_static() -> None:

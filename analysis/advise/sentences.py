@@ -117,7 +117,7 @@ def segment_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
         f"{plural(wide, 'job')} with several machines count here; what distance costs is known of {priced:,}."
     )
     if priced < wide:
-        told += " To the others a rule can only do harm, as far as is known here."
+        told += " The others gain nothing from being close, as far as is known here."
     yield (
         f"{told} A job that needs all its machines in one block to run at all must say so itself: no history "
         "tells."

@@ -135,6 +135,7 @@ class Reconciler:
 
     def recall(self, managed_jobs: Mapping[str, ManagedJob], now: float) -> None:
         """Take up the jobs of a controller that is no more; its policy must have been restored."""
+        self.transitions.recall_places(managed_jobs.values())
         for managed in sorted(managed_jobs.values(), key=_place):
             if why := self.transitions.take_up(managed, now):
                 self._release(managed, now, why, to_slurm=not isinstance(managed.phase, ON_GPUS))

@@ -1,6 +1,6 @@
 """The only writer of managed jobs: each event changes the job and the policy's state together, or neither."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from math import inf
 
@@ -62,6 +62,19 @@ class JobTransitions:
         assert managed.phase.name is next_phase(None, JobEvent.TAKE_ON), "a new job is ineligible"
         self.managed_jobs[managed.job_id] = managed
         self.changed.add(managed.job_id)
+
+    def recall_places(self, managed_jobs: Iterable[ManagedJob]) -> None:
+        """Keep the places of the journal's jobs: new ones come behind them, in the queue or not.
+
+        Of two jobs with one place, as only a damaged journal has them, the second gets a new one.
+        """
+        taken: set[int] = set()
+        for managed in managed_jobs:
+            if managed.order is None or managed.order in taken:
+                managed.order = None
+            else:
+                taken.add(managed.order)
+        self._state.arrivals = max(self._state.arrivals, max(taken, default=-1) + 1)
 
     def take_up(self, managed: ManagedJob, now: float) -> str:
         """Go on with a job of the journal, and tell the policy of it; why it cannot be told, if so."""

@@ -82,6 +82,21 @@ def test_a_job_that_waits_for_a_limit_keeps_its_place_over_a_restart(tmp_path: P
     assert [site.states()[job] for job in (older, younger)] == ["RUNNING", "PENDING"]
 
 
+def test_new_jobs_after_a_restart_get_no_place_of_one_that_waits_for_a_limit(tmp_path: Path) -> None:
+    site, _, younger = waiting_pair(tmp_path, limit_s=1100)
+    site.slurm.total_licenses["matlab"] = 0
+    site.slurm.update(younger, licenses="matlab")
+    site.run_to(20)
+    assert site.managed(younger).phase.name is JobPhase.INELIGIBLE
+    site.restart()
+    newest = site.submit(gpus_per_node=4, run_time_s=1000, time_limit_s=1100)
+    site.run_to(30)
+    site.slurm.total_licenses["matlab"] = 1
+    site.run_to(40)
+    orders = [site.controller.scheduler.state.jobs[job].order for job in (younger, newest)]
+    assert orders == sorted(set(orders))
+
+
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("by_person", [False, True])
 def test_a_wait_goes_on_while_nodes_or_licences_are_away_and_begins_anew_after_a_hold(

@@ -76,6 +76,7 @@ ONE_WORKER = {
     "analysis/studies/test_predictor_validation.py",
     "dally/hosts/test_network.py",
     "dally/hosts/test_ssh.py",
+    "dally/traces/test_acme.py",
     "docs/test_site.py",
     "profiler/rank/test_session.py",
     "profiler/rank/test_steps.py",

@@ -11,47 +11,53 @@ from dally.profiles.parallel.transformer import read_model
 from dally.traces import load_trace
 from dally.traces.generators import generate
 
-JOBS = list(load_trace("kalos-like:jobs=60000", seed=1).jobs)
 TYPES = ("evaluation", "pretraining", "debugging", "other")
 
 
-def of_type(name: str) -> list[Job]:
-    return [job for job in JOBS if job.group == name]
+@pytest.fixture(scope="module")
+def jobs() -> list[Job]:
+    return list(load_trace("kalos-like:jobs=60000", seed=1).jobs)
 
 
-def test_types_have_their_published_shares_of_jobs() -> None:
-    counts = Counter(job.group for job in JOBS)
-    shares = [100 * counts[name] / len(JOBS) for name in TYPES]
+def of_type(jobs: list[Job], name: str) -> list[Job]:
+    return [job for job in jobs if job.group == name]
+
+
+def test_types_have_their_published_shares_of_jobs(jobs: list[Job]) -> None:
+    counts = Counter(job.group for job in jobs)
+    shares = [100 * counts[name] / len(jobs) for name in TYPES]
     assert shares == pytest.approx([92.82, 3.22, 2.70, 1.26], abs=0.25)
 
 
-def test_types_have_about_their_published_shares_of_the_gpu_time() -> None:
+def test_types_have_about_their_published_shares_of_the_gpu_time(jobs: list[Job]) -> None:
     gpu_s: defaultdict[str, float] = defaultdict(float)
-    for job in JOBS:
+    for job in jobs:
         gpu_s[job.group] += job.gpus * job.duration_s
     shares = [100 * gpu_s[name] / sum(gpu_s.values()) for name in TYPES]
     assert shares == pytest.approx([0.42, 95.48, 1.59, 2.51], abs=2.0)
 
 
-def test_gpus_of_all_jobs_are_as_published() -> None:
+def test_gpus_of_all_jobs_are_as_published(jobs: list[Job]) -> None:
     for gpus, per_cent in ((1, 86.28), (8, 93.92), (64, 95.30), (255, 95.68), (511, 97.20), (1024, 100)):
-        assert 100 * fmean(job.gpus <= gpus for job in JOBS) == pytest.approx(per_cent, abs=0.3)
-    assert fmean(job.gpus for job in JOBS) == pytest.approx(26.77, rel=0.05)
+        assert 100 * fmean(job.gpus <= gpus for job in jobs) == pytest.approx(per_cent, abs=0.3)
+    assert fmean(job.gpus for job in jobs) == pytest.approx(26.77, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("name", "quartiles", "least"),
     [("evaluation", [1, 1, 1], 1), ("pretraining", [256, 512, 512], 96), ("debugging", [32, 128, 512], 1)],
 )
-def test_gpus_of_a_type_have_the_published_quartiles(name: str, quartiles: list[int], least: int) -> None:
-    gpus = [job.gpus for job in of_type(name)]
+def test_gpus_of_a_type_have_the_published_quartiles(
+    jobs: list[Job], name: str, quartiles: list[int], least: int
+) -> None:
+    gpus = [job.gpus for job in of_type(jobs, name)]
     assert quantiles(gpus, n=4) == quartiles
     assert min(gpus) == least
 
 
-def test_durations_are_as_published() -> None:
-    assert fmean(job.duration_s for job in JOBS) == pytest.approx(1260, rel=0.08)
-    assert median(job.duration_s for job in JOBS) == pytest.approx(124, rel=0.03)
+def test_durations_are_as_published(jobs: list[Job]) -> None:
+    assert fmean(job.duration_s for job in jobs) == pytest.approx(1260, rel=0.08)
+    assert median(job.duration_s for job in jobs) == pytest.approx(124, rel=0.03)
     for name, up_to in (
         ("evaluation", {32: 19.5, 256: 71.8, 4096: 98.1}),
         ("pretraining", {32: 4.2, 1024: 57.1, 65_536: 93.3, 2**20: 100.0}),
@@ -59,27 +65,29 @@ def test_durations_are_as_published() -> None:
         ("other", {256: 46.4, 32_768: 90.0}),
     ):
         for seconds, per_cent in up_to.items():
-            ended = fmean(job.duration_s <= seconds for job in of_type(name))
+            ended = fmean(job.duration_s <= seconds for job in of_type(jobs, name))
             assert 100 * ended == pytest.approx(per_cent, abs=4.0), (name, seconds)
 
 
-def test_gaps_are_six_months_over_the_jobs_and_bursty() -> None:
-    assert JOBS[-1].submit_s / len(JOBS) == pytest.approx(799, rel=0.05)
+def test_gaps_are_six_months_over_the_jobs_and_bursty(jobs: list[Job]) -> None:
+    assert jobs[-1].submit_s / len(jobs) == pytest.approx(799, rel=0.05)
 
 
-def test_what_trains_on_a_machine_or_more_has_a_known_model_and_a_plan_and_nothing_else_has() -> None:
-    for job in JOBS:
+def test_what_trains_on_a_machine_or_more_has_a_known_model_and_a_plan_and_nothing_else_has(
+    jobs: list[Job],
+) -> None:
+    for job in jobs:
         assert (job.plan is not None) == (job.group != "evaluation" and job.gpus >= 8)
-    assert {read_model(job.model).layers for job in JOBS if job.plan} >= {32, 80, 126, 48, 36, 94, 61}
+    assert {read_model(job.model).layers for job in jobs if job.plan} >= {32, 80, 126, 48, 36, 94, 61}
 
 
-def test_jobs_of_a_machine_and_more_ask_for_whole_machines() -> None:
-    assert {job.gpus_per_machine for job in JOBS if job.gpus >= 8} == {8}
-    assert {job.gpus_per_machine for job in JOBS if job.gpus < 8} == {None}
+def test_jobs_of_a_machine_and_more_ask_for_whole_machines(jobs: list[Job]) -> None:
+    assert {job.gpus_per_machine for job in jobs if job.gpus >= 8} == {8}
+    assert {job.gpus_per_machine for job in jobs if job.gpus < 8} == {None}
 
 
-def test_plans_are_published_ones_with_more_replicas() -> None:
-    plans = {(job.model, job.gpus, str(job.plan), job.batch) for job in JOBS if job.plan}
+def test_plans_are_published_ones_with_more_replicas(jobs: list[Job]) -> None:
+    plans = {(job.model, job.gpus, str(job.plan), job.batch) for job in jobs if job.plan}
     megatron = "tp=4,pp=8,dp=2,zero=1,vp=5,micro=1,sequence=8192"
     assert ("llama3-70b", 64, megatron, 256) in plans
     assert ("llama3-70b", 512, megatron.replace("dp=2", "dp=16"), 256) in plans
@@ -87,9 +95,9 @@ def test_plans_are_published_ones_with_more_replicas() -> None:
     assert ("llama3-8b", 128, "dp=128,zero=3,micro=2,sequence=8192", 256) in plans
 
 
-def test_on_a_smaller_cluster_jobs_of_several_machines_have_fewer_of_them() -> None:
+def test_on_a_smaller_cluster_jobs_of_several_machines_have_fewer_of_them(jobs: list[Job]) -> None:
     smaller = generate("kalos-like:jobs=20000,most_gpus=256", 1)
-    for job, other in zip(JOBS, smaller, strict=False):
+    for job, other in zip(jobs, smaller, strict=False):
         assert (other.duration_s, other.group) == (job.duration_s, job.group)
         assert other.gpus == (job.gpus if job.gpus <= 8 else max(8, 8 * round(job.gpus / 32)))
     assert max(job.gpus for job in smaller) == 256

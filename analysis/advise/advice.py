@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from analysis.advise.calibration import TODAYS, Calibration, calibrate
 from analysis.advise.effects import EVEN, Effects, SimulatedPair, effects
 from analysis.advise.segments import RULES, RuleTimes, check_blocks
 from analysis.advise.simulated import Runner, SimulatedTimes, SimulationTask
 from analysis.advise.site import ModelAssumption, Site
+from analysis.weekly_shares import ShareChange, share_changes
 from dally.jobs.priority import DEFAULT_RATIO
 from dally.jobs.segment_rule import SegmentRule
 
@@ -59,11 +61,14 @@ class RatioEffects:
         ratio: The ratio.
         outcome: What became of the jobs with the chosen setting.
         effects: Which jobs would have gained and which lost, against today's scheduler.
+        moved: Of all parts of a week's GPU time, the one that is furthest from what it is today; None if
+            the history tells neither users nor groups.
     """
 
     ratio: float
     outcome: SimulatedTimes
     effects: Effects
+    moved: ShareChange | None
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,10 @@ def _compare(site: Site, todo: AdvicePlan, base: SimulatedTimes, simulate: Runne
         outcomes = sorted([*outcomes, best], key=lambda outcome: -outcome.task.priority_ratio)
     ratios = [
         RatioEffects(
-            outcome.task.priority_ratio, outcome, effects(site.history, [SimulatedPair(base, outcome)])
+            outcome.task.priority_ratio,
+            outcome,
+            effects(site.history, [SimulatedPair(base, outcome)]),
+            max(share_changes(base.shares, outcome.shares), key=attrgetter("size"), default=None),
         )
         for outcome in outcomes
     ]

@@ -77,6 +77,7 @@ def _compared(site: Site, found: PolicyComparison) -> dict[str, object]:
                 "jct_s": float(each.outcome.jct_s.mean()),
                 "wait_s": float(each.outcome.wait_s.mean()),
                 "losers": [asdict(loser) for loser in each.effects.losers],
+                "share_moved": each.moved and {"name": each.moved.name, **asdict(each.moved)},
             }
             for each in found.ratios
         },

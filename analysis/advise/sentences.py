@@ -17,6 +17,8 @@ from dally.traces import changes_text
 from dally.words import duration, plural, share
 
 _MOST_LOSERS = 5
+MOVED = 0.005
+"""Parts of a week's GPU time that move less than this are said not to move."""
 
 
 def headline(found: PolicyComparison) -> str:
@@ -103,6 +105,7 @@ def settings_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
             f"{free.ratio:g} by {percent(free.effects.whole.change)}, and {_payers(free)}. The default is "
             f"{DEFAULT_RATIO:g}."
         )
+        yield from _moved_share(found)
     yield "Let it run beside Slurm first: dally controller --shadow decides and orders nothing."
 
 
@@ -144,6 +147,22 @@ def _segments_advice(found: PolicyComparison, scheduler: str, name: str) -> str:
 def _payers(found: RatioEffects) -> str:
     """How many groups and users would lose."""
     return f"{len(found.effects.losers):,} of the groups and users" if found.effects.losers else "nobody"
+
+
+def _moved_share(found: PolicyComparison) -> Iterator[str]:
+    """How far the parts of a week's GPU time move with the default ratio."""
+    moved = next(each.moved for each in found.ratios if each.ratio == DEFAULT_RATIO)
+    if moved is None:
+        return
+    if moved.size < MOVED:
+        yield (
+            f"With the default nobody's part of a week's GPU time moves by {100 * MOVED:.1f} points or more."
+        )
+    else:
+        yield (
+            f"With the default {moved.name} has {share(moved.after)} of the GPU time of week "
+            f"{moved.week + 1} instead of {share(moved.before)}; no other part of a week moves further."
+        )
 
 
 def case_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:

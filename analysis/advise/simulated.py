@@ -6,16 +6,21 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.advise.site import ModelAssumption, Site
+from analysis.weekly_shares import Shares, WeeklyGpuTime
 from dally.errors import DallyError
 from dally.jobs.priority import DEFAULT_RATIO
 from dally.jobs.segment_rule import SegmentRule
 from dally.policies.registry import parse_policy
-from simulator.scenario import simulate_jobs
+from dally.runs.records import read_events, read_jobs
+from simulator.priorities import PrioritySettings, SimulatedPriorities
+from simulator.scenario import Scenario, simulate
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +53,7 @@ class SimulatedTimes:
         jct_s: From submission to the end.
         preemptions: How often GPUs were taken.
         makespan_s: Until the last end.
+        shares: Of each week, who had which part of the GPU time; empty where nobody has priorities.
     """
 
     task: SimulationTask
@@ -56,6 +62,7 @@ class SimulatedTimes:
     jct_s: Floats
     preemptions: int
     makespan_s: float
+    shares: Sequence[Shares] = ()
 
 
 def run(site: Site, task: SimulationTask) -> SimulatedTimes:
@@ -68,8 +75,11 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
         scenario = site.as_it_was()
     else:
         scenario = site.under(task.case, task.priority_ratio, task.segments)
-    finished, found = simulate_jobs(scenario, parse_policy(task.policy))
-    records = {record.job_id: record for record in found}
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "run"
+        finished = simulate(scenario, parse_policy(task.policy), folder)
+        records = {record.job_id: record for record in read_jobs(folder)}
+        shares = _shares(scenario, site.priorities, folder) if site.priorities else []
     if not finished.complete:
         raise DallyError(f"the simulation of {task.policy} did not end: {finished.note}")
     ordered = [records[past.job.job_id] for past in site.history.jobs]
@@ -80,7 +90,18 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
         np.array([record.jct_s for record in ordered]),
         finished.summary.preemptions,
         finished.summary.makespan_s,
+        shares,
     )
+
+
+def _shares(scenario: Scenario, settings: PrioritySettings, folder: Path) -> list[Shares]:
+    """Who had which part of the GPU time of each week of a run."""
+    payer = SimulatedPriorities(settings, scenario.topology.gpus).payer
+    owners = {job.job_id: payer(job) for job in scenario.jobs}
+    time = WeeklyGpuTime(owners, max(job.submit_s for job in scenario.jobs))
+    for event in read_events(folder):
+        time.count(event["t"], event["event"], event)
+    return time.shares()
 
 
 Runner = Callable[[Sequence[SimulationTask]], list[SimulatedTimes]]

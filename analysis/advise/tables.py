@@ -116,6 +116,7 @@ def ratio_table(found: PolicyComparison) -> ReportTable:
         ("99th pct", "99 % of the jobs waited less"),
         ("losers", "groups and users whose jobs end later on average than today by more than 1 %"),
         ("who loses most", "of these, in all: how much later its jobs end on average"),
+        ("share moved", "of a week's GPU time, at most: percentage points of a group or user, and whose"),
     ]
     base = found.pairs[0].today
     return ReportTable(headings, [(f"{each.ratio:g}", _ratio(each, base)) for each in found.ratios])
@@ -127,6 +128,7 @@ def _ratio(each: RatioEffects, base: SimulatedTimes) -> list[Cell]:
         *_against(each.outcome, base),
         Cell(f"{len(losers):,}"),
         Cell(f"{losers[0].name}, {change(1 + losers[0].change, 1)}" if losers else "nobody"),
+        Cell(f"{100 * each.moved.size:.1f}", each.moved.name) if each.moved else Cell(""),
     ]
 
 

@@ -1,6 +1,5 @@
 """Whose share of the GPU time moves against Slurm's own order: `python -m analysis.studies.fair_shares`."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from analysis.studies.common import (
     simulate,
     write_option,
 )
+from analysis.weekly_shares import Owner, Shares, WeeklyGpuTime, share_changes
 from dally.cluster import load_cluster
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
@@ -26,14 +26,10 @@ from dally.words import duration
 from simulator.inputs import Inputs, load_scenario
 from simulator.priorities import AccountSettings, PrioritySettings, SimulatedPriorities
 
-WEEK_S = 7 * 86_400.0
 SLURM, POLICY = "slurm", "srsf-delay"
 RATIOS = (0.0, 0.5, 0.75, 0.9)
 TRACES = Path("../shared/traces")
 MIX = "resnet50=0.3,bert-large=0.25,vgg11=0.15,alexnet=0.1,resnet18=0.1,mobilenetv3=0.1"
-
-Owner = tuple[str, str]
-"""An account and its user; without a user the account as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +71,21 @@ def sites() -> dict[str, SharedSite]:
     return found
 
 
-class OwnerTime(CountedEvents):
-    """A log that keeps the GPU-seconds of each owner by week.
+class SharedLog(CountedEvents):
+    """A log that keeps the GPU time of each week by user.
 
     Attributes:
-        gpu_s: By week, then by account and user.
+        time: That GPU time.
     """
 
-    def __init__(self, owners: Mapping[str, Owner]) -> None:
+    def __init__(self, owners: Mapping[str, Owner], last_submit_s: float) -> None:
         super().__init__()
-        self.gpu_s: defaultdict[int, defaultdict[Owner, float]] = defaultdict(lambda: defaultdict(float))
-        self._owners = owners
-        self._running: dict[str, tuple[float, int]] = {}
+        self.time = WeeklyGpuTime(owners, last_submit_s)
 
     def write(self, now: float, event: str, **said: Any) -> None:
         """Count an event, and the time of the job that it is about."""
         super().write(now, event, **said)
-        if event in ("preempt", "migrate", "resize", "fail", "end"):
-            self._stop(said["job"], now)
-        if event in ("start", "migrate", "resize"):
-            self._running[said["job"]] = now, sum(said["gpus"].values())
-
-    def _stop(self, job_id: str, now: float) -> None:
-        if job_id not in self._running:
-            return  # it moves, and a stop was told before
-        since_s, gpus = self._running.pop(job_id)
-        owner = self._owners[job_id]
-        while since_s < now:
-            week = int(since_s // WEEK_S)
-            until_s = min(now, (week + 1) * WEEK_S)
-            self.gpu_s[week][owner] += gpus * (until_s - since_s)
-            since_s = until_s
+        self.time.count(now, event, said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +98,14 @@ class SharedRun:
     """
 
     run: StudyRun
-    shares: Sequence[Mapping[Owner, float]]
+    shares: Sequence[Shares]
 
 
 def simulate_site(policy: str, site: SharedSite) -> SharedRun:
     """Run a policy on a site."""
     jobs, cluster = site_jobs(site), load_cluster(site.cluster)
     payer = SimulatedPriorities(site.priorities, cluster.gpus).payer
-    log = OwnerTime({job.job_id: payer(job) for job in jobs})
+    log = SharedLog({job.job_id: payer(job) for job in jobs}, jobs[-1].submit_s)
     run = simulate(
         policy,
         jobs,
@@ -136,8 +116,7 @@ def simulate_site(policy: str, site: SharedSite) -> SharedRun:
         priorities=site.priorities,
         priority_ratio=site.ratio,
     )
-    weeks = int(jobs[-1].submit_s // WEEK_S)
-    return SharedRun(run, [parts(log.gpu_s[week]) for week in range(max(1, weeks))])
+    return SharedRun(run, log.time.shares())
 
 
 def site_jobs(site: SharedSite) -> Sequence[Job]:
@@ -154,23 +133,10 @@ def site_jobs(site: SharedSite) -> Sequence[Job]:
     return load_scenario(asked).jobs
 
 
-def parts(gpu_s: Mapping[Owner, float]) -> dict[Owner, float]:
-    """The part of each owner, and of each account, in what all had."""
-    total, found = sum(gpu_s.values()), defaultdict[Owner, float](float)
-    for (account, user), each in gpu_s.items():
-        found[account, user] += each / total
-        found[account, ""] += each / total
-    return found
-
-
 def shifts(before: SharedRun, after: SharedRun, users: bool) -> list[float]:
     """How much each user's, or account's, part of a week is greater or less, of all weeks; 0 to 1."""
-    return [
-        abs(late.get(owner, 0.0) - early.get(owner, 0.0))
-        for early, late in zip(before.shares, after.shares, strict=True)
-        for owner in early.keys() | late.keys()
-        if bool(owner[1]) is users
-    ]
+    changes = share_changes(before.shares, after.shares)
+    return [change.size for change in changes if bool(change.owner[1]) is users]
 
 
 def moved(before: SharedRun, after: SharedRun) -> float:

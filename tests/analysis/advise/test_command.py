@@ -97,6 +97,25 @@ def test_priorities_count_as_far_as_a_ratio_says_and_the_page_tells_who_pays(fol
     assert "How far jobs may overtake" not in page
 
 
+def test_the_page_tells_whose_part_of_the_gpu_time_moves(folder: Path) -> None:
+    path, priorities = folder / "jobs.csv", folder / "priorities.toml"
+    path.write_text(
+        CSV.partition("\n")[0] + "\n" + "".join(f"j{n},{30 * n},4,100,u{n % 2}\n" for n in range(40))
+    )
+    priorities.write_text("[users.u0]\nshares = 9\n")
+    result = advise(folder, "--priorities", str(priorities), "--policy", "srsf-delay", "--json", history=path)
+    moved = {
+        ratio: each["share_moved"] for ratio, each in json.loads(result.output)["priority_ratios"].items()
+    }
+    assert moved["1"]["before"] == moved["1"]["after"]
+    assert (moved["0"]["name"], moved["0"]["week"]) == ("user u0", 0)
+    assert moved["0"]["before"] > 0.75, "u0 has nine shares of ten"
+    assert moved["0"]["after"] < 0.6, "who asks for as much gets as much"
+    page = (folder / "advice.html").read_text("utf-8")
+    assert "share moved" in page
+    assert "moves by 0.5 points or more" in page
+
+
 def test_rules_for_segments_are_held_against_none(folder: Path) -> None:
     path = folder / "wide.csv"
     path.write_text(

@@ -27,6 +27,14 @@ wheel_works() (
         { cat "$folder/log" >&2; exit 1; }
 )
 
+tests_compile() {
+    .venv/bin/pytest --collect-only >"$folder/collected" || { tail -n 20 "$folder/collected" >&2; return 1; }
+}
+
+types_hold() {
+    wait "$types" && cat "$folder/types" || { cat "$folder/types" >&2; return 1; }
+}
+
 # Hundreds of daemons share the machine with each other. What fails beside them and passes alone is told, and is to be mended.
 tests_pass() {
     .venv/bin/pytest --numprocesses 6 --dist loadgroup --durations=25 && return
@@ -42,7 +50,11 @@ if [ "${1-}" = quick ]; then
     step "pytest -m 'not slow'" "run one test alone: .venv/bin/pytest PATH::NAME" .venv/bin/pytest --numprocesses 2 --dist loadgroup -m "not slow"
     exit
 fi
-step "mypy --strict" "mend the types named above" .venv/bin/mypy
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+.venv/bin/mypy >"$folder/types" 2>&1 & types=$!  # one core checks types while the other does the next three steps
 step "import layers" "an import runs up; see pyproject.toml [tool.importlinter]" .venv/bin/lint-imports
 step "the wheel in a fresh environment" "see [tool.hatch.build] in pyproject.toml" wheel_works
+step "the tests are compiled once, not by six workers" "mend what is named above" tests_compile
+step "mypy --strict" "mend the types named above" types_hold
 step "pytest" "run one test alone: .venv/bin/pytest PATH::NAME" tests_pass

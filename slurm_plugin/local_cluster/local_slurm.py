@@ -349,9 +349,13 @@ def make_user(name: str) -> None:
     Raises:
         ClusterError: It could not be made.
     """
-    if any(account.pw_name == name for account in pwd.getpwall()):
+    if _is_user(name):
         return
     command = ["useradd", "--no-create-home", "--home-dir", "/tmp", "--shell", "/bin/sh", name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S)
-    if done.returncode:
+    if done.returncode and not _is_user(name):  # somebody else may have made it meanwhile
         raise ClusterError(f"cannot make the user {name}: {done.stderr.strip()}")
+
+
+def _is_user(name: str) -> bool:
+    return any(account.pw_name == name for account in pwd.getpwall())

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +23,10 @@ from analysis.studies.common import StudyCommand, publish, write_option
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
-from dally.hosts.network import LocalNetwork
+from dally.hosts.network import LocalNetwork, Traffic
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
 from dally.markdown import table
+from dally.profiles.collectives import CollectiveKind, ring_steps
 from dally.profiles.iteration import predict
 from dally.profiles.parallel.rank_placement import RankPlacer
 from profiler.recorded.plan_recognition import recognise
@@ -99,7 +100,7 @@ BYTES = (
     RecordedTraining("Lightning, DDP", "lightning_trainer.py", ("30",), 2),
     RecordedTraining("experts and DDP", "experts.py", ("30",), 4),
 )
-"""Of each, all that a rank sends is held against the counters of its host's link."""
+"""Of each, all that its ranks send is held against the counters of their hosts' links."""
 
 TIMED = (
     RecordedTraining("DDP", "plain.py", ("ddp", "12", "320", "0.1"), 4),
@@ -113,6 +114,18 @@ LOOPBACK = Link(8e9, 2e-5)
 
 LATENCY_S = 5e-5
 
+HEADER_BYTES = 14 + 20 + 32
+"""Of a packet, those of Ethernet, IPv4 and TCP with timestamps. Acknowledgements are nothing else."""
+
+GLOO_BYTES = 3 * 48
+"""What gloo adds to a message: its header, and word that the sender and the receiver are ready, each as long.
+
+Source: struct Op and its use in gloo/transport/tcp/pair.h and pair.cc.
+"""
+
+_SEGMENTS = 2
+"""Parts of what gloo's rings send in a step, each a message (gloo/allreduce.cc, allgather.cc)."""
+
 RECORDED = Place("1x4", ((4,),), 1e9, 1e9)
 PREDICTED = (
     Place("2x2 in a rack, 100 Mb/s", ((2, 2),), 100e6, 1e9),
@@ -123,18 +136,19 @@ PREDICTED = (
 )
 
 
-def run_recorded(training: RecordedTraining, place: Place, folder: Path) -> tuple[RecordedRun, int]:
+def run_recorded(
+    training: RecordedTraining, place: Place, folder: Path
+) -> tuple[RecordedRun, Sequence[Traffic]]:
     """Train at a place.
 
     Returns:
-        What the ranks recorded, and the bytes that the first host sent, headers included.
+        What the ranks recorded, and what the link of each host carried in all.
 
     Raises:
         DallyError: A rank failed.
     """
     hosts, ranks = place.hosts, range(training.ranks)
     with LocalNetwork(place.network) as network, _ended() as started:
-        before = network.traffic()[hosts[0]].sent_bytes
         for rank in ranks:
             alike = [other for other in ranks if hosts[other] == hosts[rank]]
             variables = {
@@ -166,8 +180,8 @@ def run_recorded(training: RecordedTraining, place: Place, folder: Path) -> tupl
             if process.wait(_LONGEST_S):
                 said = (folder / f"rank-{rank}.log").read_text().splitlines()[-1:]
                 raise DallyError(f"{training.name} at {place.name}: rank {rank} failed: {said}")
-        sent = network.traffic()[hosts[0]].sent_bytes - before
-    return read_run(folder), sent
+        carried = network.traffic()
+    return read_run(folder), [carried[host] for host in dict.fromkeys(hosts)]
 
 
 @contextmanager
@@ -183,35 +197,78 @@ def _ended() -> Iterator[list[subprocess.Popen[bytes]]]:
                 process.wait()
 
 
-def all_sent(record: RankRecord) -> float:
-    """Bytes that a rank sent in the whole training."""
-    return sum(
-        each.sent_bytes(len(record.groups[each.group].ranks))
+@dataclass(frozen=True, slots=True)
+class SentBytes:
+    """What all ranks of a training sent, from the first connection to the last.
+
+    Attributes:
+        recorded: Of tensors, as the ranks recorded them.
+        counted: By the kernel, on the links of all hosts.
+        headers: Those of packets in what was counted.
+        gloo: Its own words in what was counted.
+    """
+
+    recorded: float
+    counted: float
+    headers: float
+    gloo: float
+
+    @property
+    def difference(self) -> float:
+        """What was recorded against what was counted of tensors, less 1."""
+        return self.recorded / (self.counted - self.headers - self.gloo) - 1
+
+
+def sent_bytes(records: Sequence[RankRecord], links: Sequence[Traffic]) -> SentBytes:
+    """What was recorded and what was counted.
+
+    All ranks together: the root of a broadcast sends more than the others, and no record says which it is.
+
+    Args:
+        records: Of all ranks, each on a host of its own.
+        links: Of all hosts, what they carried in all.
+    """
+    calls = [
+        (each, len(record.groups[each.group].ranks))
+        for record in records
         for each in record.collectives
         if each.group in record.groups
+    ]
+    return SentBytes(
+        recorded=sum(call.sent_bytes(ranks) for call, ranks in calls),
+        counted=sum(link.sent_bytes for link in links),
+        headers=sum(link.sent_packets for link in links) * HEADER_BYTES,
+        gloo=sum(gloo_messages(call.kind, ranks) for call, ranks in calls) * GLOO_BYTES,
     )
 
 
+def gloo_messages(kind: CollectiveKind, ranks: int) -> float:
+    """Messages by which gloo does a collective, of each rank of a group, in the mean."""
+    match kind:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.ALL_GATHER | CollectiveKind.REDUCE_SCATTER:
+            return _SEGMENTS * ring_steps(kind, ranks)
+        case (
+            CollectiveKind.BROADCAST | CollectiveKind.REDUCE | CollectiveKind.SCATTER | CollectiveKind.GATHER
+        ):
+            return (ranks - 1) / ranks  # one to or from each but the root
+        case _:
+            return ring_steps(kind, ranks)
+
+
 def bytes_table(folder: Path) -> str:
-    """What records and counters tell of the bytes that the first rank sends."""
+    """What records and counters tell of the bytes that all ranks send."""
     rows = []
     for training in BYTES:
         place = Place("a rack", ((1,) * training.ranks,), 1e9, 1e9)
-        run, counted = run_recorded(training, place, _made(folder / "bytes" / _named(training.name)))
-        recorded = all_sent(run.records[0])
+        run, links = run_recorded(training, place, _made(folder / "bytes" / _named(training.name)))
+        sent = sent_bytes(run.records, links)
         plan = recognise(run.records).plan
-        rows.append(
-            [
-                training.name,
-                str(training.ranks),
-                str(plan),
-                f"{recorded / 1e6:.2f}",
-                f"{counted / 1e6:.2f}",
-                f"{recorded / counted - 1:+.1%}",
-            ]
-        )
+        amounts = sent.recorded, sent.counted, sent.headers, sent.gloo
+        words = [f"{amount / 1e6:.2f}" for amount in amounts]
+        rows.append([training.name, str(training.ranks), str(plan), *words, f"{sent.difference:+.1%}"])
         click.echo(" | ".join(rows[-1]), err=True)
-    return table(("training", "ranks", "plan", "MB recorded", "MB counted", "difference"), rows)
+    headings = ("training", "ranks", "plan", "MB recorded", "MB counted", "of these headers", "gloo's own")
+    return table((*headings, "difference"), rows)
 
 
 def _steps(folder: Path) -> tuple[float, ...]:

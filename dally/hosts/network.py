@@ -43,10 +43,19 @@ class NetworkError(DallyError):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes a link has carried since the start, headers included, seen from what hangs below it."""
+    """What a link has carried since the start, headers included, seen from what hangs below it.
+
+    Attributes:
+        sent_bytes: Upwards.
+        received_bytes: Downwards.
+        sent_packets: As many headers are in the bytes; 0 where packets are not counted.
+        received_packets: The same downwards.
+    """
 
     sent_bytes: int
     received_bytes: int
+    sent_packets: int = 0
+    received_packets: int = 0
 
 
 class JoinedNetwork:
@@ -98,7 +107,9 @@ class JoinedNetwork:
         seen = {host: _from_below(stats[host]) for host in self.spec.hosts}
         for rack in self.spec.hosts_of:
             above = _from_below(stats[uplink_port(rack)])
-            seen[rack] = Traffic(sent_bytes=above.received_bytes, received_bytes=above.sent_bytes)
+            seen[rack] = Traffic(
+                above.received_bytes, above.sent_bytes, above.received_packets, above.sent_packets
+            )
         return seen
 
     def cut(self, link: str) -> None:
@@ -198,7 +209,8 @@ def _in_this_folder() -> tuple[str, str]:
 
 def _from_below(stats: dict[str, dict[str, int]]) -> Traffic:
     """What crossed a switch's port, seen from the machine on its other end."""
-    return Traffic(sent_bytes=stats["rx"]["bytes"], received_bytes=stats["tx"]["bytes"])
+    sent, received = stats["rx"], stats["tx"]
+    return Traffic(sent["bytes"], received["bytes"], sent["packets"], received["packets"])
 
 
 def _start_holder() -> subprocess.Popen[str]:

@@ -23,8 +23,8 @@ _NAMED = 8
 
 _MESSAGES = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 
-REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
-"""Gloo reduces and scatters by an all-reduce."""
+REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE)
+"""Gloo reduces and scatters by an all-reduce; some ZeRO reduces each gradient to the rank that owns it."""
 
 _WORDS = {
     Axis.TENSOR: {"tp", "tensor"},

@@ -48,9 +48,16 @@ _KINDS = {
     "reducescattertensor": CollectiveKind.REDUCE_SCATTER,
     "alltoall": CollectiveKind.ALL_TO_ALL,
     "broadcast": CollectiveKind.BROADCAST,
+    "broadcastoop": CollectiveKind.BROADCAST,
+    "reduce": CollectiveKind.REDUCE,
+    "reduceoop": CollectiveKind.REDUCE,
+    "scatter": CollectiveKind.SCATTER,
+    "gather": CollectiveKind.GATHER,
     "send": CollectiveKind.SEND,
     "recv": CollectiveKind.RECEIVE,
 }
+
+_GATHERING = (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +88,15 @@ class Collective:
 
     def whole_bytes(self, ranks: int) -> int:
         """Bytes of the whole tensor, in a group of so many ranks: see `sent_share`."""
-        parts = ranks if self.kind is CollectiveKind.ALL_GATHER else 1
+        parts = ranks if self.kind in _GATHERING else 1
         return self.elements * self.element_bytes * parts
 
     def sent_bytes(self, ranks: int) -> float:
-        """Bytes that a rank sends, of a group of so many, where they form a ring."""
+        """Bytes that a rank sends, of a group of so many, where they form a ring.
+
+        Of calls with a root it is a part of which all ranks together make up what is sent. Only the root of a
+        scatter may have elements, which are then those of all.
+        """
         return sent_share(self.kind, ranks) * self.whole_bytes(ranks)
 
 

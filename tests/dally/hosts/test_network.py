@@ -152,6 +152,8 @@ def test_counters_tell_which_links_were_crossed_and_in_which_direction(network: 
     received = {name: after[name].received_bytes - before[name].received_bytes for name in after}
     assert {name for name in sent if sent[name] >= MEGABYTE} == {"r1h1", "r1"}
     assert {name for name in received if received[name] >= MEGABYTE} == {"r3h2", "r3"}
+    packets = {name: after[name].sent_packets - before[name].sent_packets for name in after}
+    assert all(60 * packets[name] < sent[name] < 65_536 * packets[name] for name in ("r1h1", "r1"))
 
 
 def test_the_core_reaches_hosts_by_their_names(network: LocalNetwork) -> None:

@@ -41,6 +41,12 @@ def test_parameters_gathered_once_are_zero_1_and_twice_fsdp(tmp_path: Path) -> N
     assert str(recognised(tmp_path, 8, {"0": (range(8), "")}, fsdp("0", 8)).plan) == "dp=8,zero=3"
 
 
+def test_gradients_reduced_to_their_owner_are_zero(tmp_path: Path) -> None:
+    step = [entry("0", "nccl:reduce", BUCKET), entry("0", GATHER, [BUCKET[0] // 8])]
+    found = recognised(tmp_path, 8, {"0": (range(8), "")}, step)
+    assert (str(found.plan), found.traffic[0].calls) == ("dp=8,zero=1", 2)
+
+
 def test_shards_and_replicas_that_cross_are_one_data_axis(tmp_path: Path) -> None:
     groups: Groups = {"1": ([0, 1, 2, 3], "mesh_shard"), "2": ([0, 4, 8, 12], "mesh_replicate")}
     step = [*fsdp("1", 4), *[entry("2", REDUCE, [BUCKET[0] // 4], "Float")] * 3]

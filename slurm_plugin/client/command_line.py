@@ -14,6 +14,7 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
 from slurm_plugin.client.job_json import read_records
@@ -25,6 +26,7 @@ from slurm_plugin.client.node_text import (
     read_reservations,
 )
 from slurm_plugin.client.node_text import read_records as read_lines
+from slurm_plugin.client.orders import Annotate, Cancel, Order, ReleaseOnNodes, ReleaseToSlurm, Signal
 from slurm_plugin.client.priority_factors import (
     QOS_PRIORITY_COLUMNS,
     SHARE_COLUMNS,
@@ -43,17 +45,9 @@ from slurm_plugin.client.resource_limits import (
 )
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
-    AccountingLimits,
-    Annotate,
-    Cancel,
-    Counted,
-    Order,
     Partition,
     PriorityFactors,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
     Reservation,
-    Signal,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,

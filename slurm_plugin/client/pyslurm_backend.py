@@ -23,23 +23,20 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from dally.jobs.job import Job
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records, in_order
 from slurm_plugin.client.job_json import HOLDS, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available
+from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Reserve
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
-    AccountingLimits,
     Hold,
-    Order,
     Partition,
     PriorityFactors,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
     Reservation,
-    Reserve,
     Slurm,
     SlurmJob,
     SlurmNode,

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
 from slurm_plugin.client.job_json import read_tres
 from slurm_plugin.client.node_text import read_time_s
-from slurm_plugin.client.slurm import AccountingLimits, Counted, ResourceLimit
 
 _OF_QOS = {
     "GrpTRES": "",

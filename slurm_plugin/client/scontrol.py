@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dally.errors import InputError
 from dally.hostlist import fold
-from slurm_plugin.client.slurm import (
+from slurm_plugin.client.orders import (
     Annotate,
     LockPartition,
     Order,

@@ -8,17 +8,8 @@ from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.scheduling.scheduler import wait_facts
 from dally.words import span
-from slurm_plugin.client.slurm import (
-    Order,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
-    Requeue,
-    Reserve,
-    Signal,
-    Slurm,
-    SlurmNode,
-    State,
-)
+from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
+from slurm_plugin.client.slurm import Slurm, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
 from slurm_plugin.controller.job_requests import has_exact_nodes

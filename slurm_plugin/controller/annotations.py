@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from slurm_plugin.client.slurm import Annotate, SlurmJob, State
+from slurm_plugin.client.orders import Annotate
+from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.managed_job import (
     AnyPhase,
     IneligiblePhase,

@@ -10,17 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from slurm_plugin.client.slurm import (
-    Cancel,
-    Hold,
-    Order,
-    Rehold,
-    ReleaseOnNodes,
-    Requeue,
-    Signal,
-    SlurmJob,
-    State,
-)
+from slurm_plugin.client.orders import Cancel, Order, Rehold, ReleaseOnNodes, Requeue, Signal
+from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, PendingPhase, asks_for_requeue
 from slurm_plugin.controller.unavailable_gpus import own_reservation
 from slurm_plugin.request import Request

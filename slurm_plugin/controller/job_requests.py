@@ -12,14 +12,8 @@ from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
 from dally.words import plural
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.slurm import (
-    Hold,
-    Partition,
-    ReleaseToSlurm,
-    Reservation,
-    SlurmJob,
-    SlurmNode,
-)
+from slurm_plugin.client.orders import ReleaseToSlurm
+from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, SlurmNode
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob

@@ -8,7 +8,8 @@ from dataclasses import replace
 from math import inf
 
 from dally.words import plural, span
-from slurm_plugin.client.slurm import AccountingLimits, Counted, Partition, ResourceLimit, SlurmJob
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
+from slurm_plugin.client.slurm import Partition, SlurmJob
 from slurm_plugin.controller.managed_job import ManagedJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)

@@ -15,17 +15,8 @@ from time import localtime, strftime
 from dally.errors import DallyError
 from dally.hostlist import fold
 from dally.jobs.job import Gang
-from slurm_plugin.client.slurm import (
-    HOLDS_GPUS,
-    Hold,
-    Order,
-    Reservation,
-    Reserve,
-    SlurmJob,
-    State,
-    Unreserve,
-    arrival,
-)
+from slurm_plugin.client.orders import Order, Reserve, Unreserve
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Reservation, SlurmJob, State, arrival
 from slurm_plugin.controller.earliest_nodes import EarliestStart, GpuHold, earliest_start, holds_until_limit
 from slurm_plugin.controller.job_requests import demand
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, ReleasedPhase, StartingPhase

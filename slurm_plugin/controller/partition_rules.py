@@ -6,7 +6,8 @@ import pwd
 from functools import lru_cache
 
 from dally.words import plural, span
-from slurm_plugin.client.slurm import AccountingLimits, Partition, SlurmJob
+from slurm_plugin.client.accounting_limits import AccountingLimits
+from slurm_plugin.client.slurm import Partition, SlurmJob
 
 
 def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accounting: AccountingLimits) -> str:

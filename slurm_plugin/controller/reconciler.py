@@ -9,19 +9,15 @@ from dally.jobs.job import Job
 from dally.scheduling.scheduler import Scheduler, start_facts
 from dally.state import JobHistory
 from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.orders import Order, Rehold, ReleaseToSlurm, Requeue, Unreserve
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
-    Order,
     Partition,
-    Rehold,
-    ReleaseToSlurm,
-    Requeue,
     Reservation,
     SlurmJob,
     SlurmNode,
     State,
-    Unreserve,
     arrival,
 )
 from slurm_plugin.config import Config

@@ -8,17 +8,9 @@ from time import localtime, strftime
 from dally.cluster.topology import Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.state import ClusterState
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.slurm import (
-    HOLDS_GPUS,
-    AccountingLimits,
-    Hold,
-    Partition,
-    Reservation,
-    SlurmJob,
-    SlurmNode,
-    State,
-)
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Partition, Reservation, SlurmJob, SlurmNode, State
 from slurm_plugin.controller.job_requests import asked_size, own_limit_s
 from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase

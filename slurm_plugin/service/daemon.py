@@ -14,11 +14,11 @@ from dally.cluster.summary import left_out_line
 from dally.errors import DallyError, InputError
 from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.orders import Order
 from slurm_plugin.client.slurm import (
-    AccountingLimits,
-    Order,
     Partition,
     PriorityFactors,
     Reservation,

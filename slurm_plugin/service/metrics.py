@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from dally import __version__
-from slurm_plugin.client.slurm import Order
+from slurm_plugin.client.orders import Order
 from slurm_plugin.controller.actuator import order_name
 from slurm_plugin.service.report import PublishedStatus, Report
 

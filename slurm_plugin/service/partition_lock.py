@@ -13,7 +13,8 @@ from math import inf
 from pathlib import Path
 
 from dally.errors import DallyError
-from slurm_plugin.client.slurm import LockPartition, Reservation, Slurm, UnlockPartition
+from slurm_plugin.client.orders import LockPartition, UnlockPartition
+from slurm_plugin.client.slurm import Reservation, Slurm
 
 PREFIX = "dally_controller"
 AHEAD_S = 500 * 86_400.0

@@ -11,7 +11,8 @@ import click
 
 from dally.words import plural
 from slurm_plugin.client.backends import open_slurm
-from slurm_plugin.client.slurm import Hold, ReleaseToSlurm, Slurm, SlurmJob, State, Unreserve
+from slurm_plugin.client.orders import ReleaseToSlurm, Unreserve
+from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.job_requests import read_request, release_order
 from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs

@@ -15,7 +15,8 @@ import click
 
 from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import ReleaseOnNodes, Slurm, State
+from slurm_plugin.client.orders import ReleaseOnNodes
+from slurm_plugin.client.slurm import Slurm, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal

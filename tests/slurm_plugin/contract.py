@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import Hold, Order, Slurm, SlurmJob, State
+from slurm_plugin.client.orders import Order
+from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.patience import LONGEST_S
 from tests.slurm_plugin.fake import FakeSlurm

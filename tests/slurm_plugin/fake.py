@@ -14,25 +14,26 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
+from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.slurm import (
-    AccountingLimits,
+from slurm_plugin.client.orders import (
     Annotate,
     Cancel,
-    Hold,
     JobOrder,
     Order,
-    Partition,
-    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Requeue,
-    Reservation,
     ReservationOrder,
     Reserve,
-    ResourceLimit,
     Signal,
+)
+from slurm_plugin.client.slurm import (
+    Hold,
+    Partition,
+    PriorityFactors,
+    Reservation,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,

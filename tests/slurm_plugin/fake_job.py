@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from dally.jobs.job import CHECKPOINTED
-from slurm_plugin.client.slurm import Hold, ReleaseOnNodes, ReleaseToSlurm, SlurmJob, SlurmNode, State
+from slurm_plugin.client.orders import ReleaseOnNodes, ReleaseToSlurm
+from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmNode, State
 
 RunTime = float | Callable[[Mapping[str, int]], float]
 

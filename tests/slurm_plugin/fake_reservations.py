@@ -3,14 +3,8 @@
 from collections.abc import Container, Iterator
 from dataclasses import replace
 
-from slurm_plugin.client.slurm import (
-    LockPartition,
-    Reservation,
-    ReservationOrder,
-    Reserve,
-    UnlockPartition,
-    Unreserve,
-)
+from slurm_plugin.client.orders import LockPartition, ReservationOrder, Reserve, UnlockPartition, Unreserve
+from slurm_plugin.client.slurm import Reservation
 
 FENCE_S = 60.0
 

@@ -13,17 +13,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from slurm_plugin.client.slurm import (
-    Order,
-    ReleaseOnNodes,
-    Reserve,
-    Slurm,
-    SlurmJob,
-    SlurmNode,
-    SlurmUnavailableError,
-    State,
-)
+from slurm_plugin.client.orders import Order, ReleaseOnNodes, Reserve
 from slurm_plugin.client.slurm import Reservation as SlurmReservation
+from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, SlurmUnavailableError, State
 
 UNKNOWN_NODE = "nowhere"
 ESLURM_NODES_BUSY = 2016

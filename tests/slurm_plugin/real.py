@@ -20,7 +20,8 @@ from unittest.mock import patch
 from dally.cluster import load_cluster
 from dally.profiles.costs import CostModel
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import Order, Signal, SlurmUnavailableError
+from slurm_plugin.client.orders import Order, Signal
+from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.controller import Controller, MonotonicClock
 from slurm_plugin.controller.journal import Journal, JournalError

@@ -4,17 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_plugin.client.slurm import (
-    Order,
-    Rehold,
-    ReleaseOnNodes,
-    Requeue,
-    Reserve,
-    Signal,
-    SlurmJob,
-    SlurmUnavailableError,
-    State,
-)
+from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, Requeue, Reserve, Signal
+from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
 from tests.slurm_plugin.fake import REQUEUE_DELAY_S, FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.slurm_plugin.fake_reservations import FENCE_S

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from dally.commands import main
-from slurm_plugin.client.slurm import Rehold
+from slurm_plugin.client.orders import Rehold
 from tests.slurm_plugin.daemons import DaemonSite
 
 MONITORING = Path(__file__).parents[3] / "docs" / "monitoring.md"

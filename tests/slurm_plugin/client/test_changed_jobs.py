@@ -8,7 +8,8 @@ import pytest
 
 from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS, in_order
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import Hold, ReleaseOnNodes, Requeue, SlurmJob, State
+from slurm_plugin.client.orders import ReleaseOnNodes, Requeue
+from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.slurm_plugin.client.test_contract import ALICE, NODE_JOB, start
 from tests.slurm_plugin.client.text_slurm import TextSlurm

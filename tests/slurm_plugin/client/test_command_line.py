@@ -5,17 +5,8 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.client.command_line import CommandLine, json_option
-from slurm_plugin.client.slurm import (
-    Order,
-    Rehold,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
-    Requeue,
-    Reserve,
-    Signal,
-    SlurmUnavailableError,
-    State,
-)
+from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
+from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.dally.hosts.waits import await_gone
 

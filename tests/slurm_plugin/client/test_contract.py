@@ -6,20 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.client.slurm import (
+from slurm_plugin.client.orders import (
     Annotate,
     Cancel,
-    Hold,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Requeue,
     Reserve,
     Signal,
-    SlurmUnavailableError,
-    State,
     Unreserve,
 )
+from slurm_plugin.client.slurm import Hold, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.contract import (

@@ -5,22 +5,16 @@ from typing import Any
 import pytest
 
 from dally.jobs.job import Job
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records
+from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
-    AccountingLimits,
     Hold,
-    Order,
     Partition,
     PriorityFactors,
-    Rehold,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
-    Requeue,
     Reservation,
-    Reserve,
-    Signal,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,

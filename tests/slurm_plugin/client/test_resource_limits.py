@@ -2,8 +2,9 @@
 
 import pytest
 
+from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
 from slurm_plugin.client.resource_limits import enforced_for, is_safe, read_limits, with_spent
-from slurm_plugin.client.slurm import AccountingLimits, Partition, ResourceLimit, SlurmJob, State
+from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 
 QOS = """normal|||||||||||||||

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.client.orders import Annotate
 from slurm_plugin.client.scontrol import check
-from slurm_plugin.client.slurm import Annotate
 from slurm_plugin.controller.annotations import (
     ANNOTATED_AGAIN_S,
     MOST_ANNOTATED,

@@ -6,7 +6,7 @@ import pytest
 
 from dally.profiles.files import load_profiles
 from dally.testing.worlds import NIC, racks
-from slurm_plugin.client.slurm import ReleaseToSlurm
+from slurm_plugin.client.orders import ReleaseToSlurm
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.release_command import release_orders

@@ -6,14 +6,8 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import (
-    AccountingLimits,
-    Counted,
-    Partition,
-    ResourceLimit,
-    SlurmJob,
-    State,
-)
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
+from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec

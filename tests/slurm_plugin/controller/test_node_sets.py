@@ -7,7 +7,8 @@ import pytest
 
 from dally.errors import InputError
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold, ReleaseToSlurm
+from slurm_plugin.client.orders import ReleaseToSlurm
+from slurm_plugin.client.slurm import Hold
 from slurm_plugin.constraint import alternatives, satisfies
 from slurm_plugin.controller.job_requests import release_order
 from slurm_plugin.controller.managed_job import JobPhase

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import AccountingLimits, Hold, Partition, SlurmJob, State
+from slurm_plugin.client.accounting_limits import AccountingLimits
+from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, State
 from slurm_plugin.controller import partition_rules
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.partition_rules import groups_of, partition_refusal

@@ -10,7 +10,8 @@ import pytest
 from dally.errors import InputError
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import ReleaseOnNodes, State
+from slurm_plugin.client.orders import ReleaseOnNodes
+from slurm_plugin.client.slurm import State
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import IneligiblePhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm

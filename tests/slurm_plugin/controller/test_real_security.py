@@ -12,8 +12,7 @@ import pytest
 
 from dally.cluster import load_cluster
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import (
-    Hold,
+from slurm_plugin.client.orders import (
     Order,
     Rehold,
     ReleaseOnNodes,
@@ -21,10 +20,9 @@ from slurm_plugin.client.slurm import (
     Requeue,
     Reserve,
     Signal,
-    SlurmJob,
-    State,
     Unreserve,
 )
+from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal, read_events

@@ -7,7 +7,7 @@ import pytest
 from dally.jobs.job import Job
 from dally.profiles.files import load_profiles
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import ReleaseToSlurm
+from slurm_plugin.client.orders import ReleaseToSlurm
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode

@@ -16,27 +16,29 @@ from hypothesis import strategies as st
 
 from dally.errors import InputError
 from dally.jobs.job import Job
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.scontrol import check, run_checked, steps
-from slurm_plugin.client.slurm import (
-    AccountingLimits,
-    Hold,
+from slurm_plugin.client.orders import (
     LockPartition,
     Order,
-    Partition,
-    PriorityFactors,
     Rehold,
     ReleaseOnNodes,
     ReleaseToSlurm,
     Requeue,
-    Reservation,
     Reserve,
     Signal,
+    UnlockPartition,
+)
+from slurm_plugin.client.scontrol import check, run_checked, steps
+from slurm_plugin.client.slurm import (
+    Hold,
+    Partition,
+    PriorityFactors,
+    Reservation,
     SlurmJob,
     SlurmNode,
     State,
-    UnlockPartition,
 )
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import AccountingLimits, Counted, ResourceLimit, SlurmJob, State
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
+from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 from slurm_plugin.controller.transitions import JobTransitions
 from tests.slurm_plugin.worlds import Site

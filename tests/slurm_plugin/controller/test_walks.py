@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold, Partition, ResourceLimit, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.accounting_limits import ResourceLimit
+from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.controller.journal import read_managed_jobs
 from slurm_plugin.controller.managed_job import ON_GPUS, AnyPhase, JobPhase, PendingPhase, StartingPhase
 from slurm_plugin.controller.transition_table import TRANSITIONS, JobEvent, next_phase

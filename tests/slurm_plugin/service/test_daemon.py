@@ -15,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from dally.commands import main
-from slurm_plugin.client.slurm import Order, SlurmUnavailableError
+from slurm_plugin.client.orders import Order
+from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.journal import FencedError, Journal, JournalError, heartbeat_s
 from slurm_plugin.service.daemon import LONGEST_BACKOFF_S, REST, SETTLE_S, DaemonLog

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurm_plugin.client.slurm import Rehold, ReleaseToSlurm
+from slurm_plugin.client.orders import Rehold, ReleaseToSlurm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import PublishedStatus
 from tests.slurm_plugin.daemons import DaemonSite

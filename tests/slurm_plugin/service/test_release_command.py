@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from slurm_plugin.client.slurm import Hold, Order, ReleaseOnNodes, Reservation
+from slurm_plugin.client.orders import Order, ReleaseOnNodes
+from slurm_plugin.client.slurm import Hold, Reservation
 from slurm_plugin.controller.unavailable_gpus import claim_name
 from tests.slurm_plugin.daemons import NODES, DaemonSite
 from tests.slurm_plugin.fake import FakeSlurm

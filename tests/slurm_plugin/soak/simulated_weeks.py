@@ -11,7 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Hold, ResourceLimit, State
+from slurm_plugin.client.accounting_limits import ResourceLimit
+from slurm_plugin.client.slurm import Hold, State
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import FakeJob, split_gpus
 from tests.slurm_plugin.worlds import Action, Site

@@ -17,17 +17,8 @@ from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import (
-    Hold,
-    Rehold,
-    ReleaseOnNodes,
-    ReleaseToSlurm,
-    Requeue,
-    Reserve,
-    Signal,
-    SlurmJob,
-    State,
-)
+from slurm_plugin.client.orders import Rehold, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
+from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.local_cluster.cluster import ClusterError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec

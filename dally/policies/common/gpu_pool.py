@@ -57,7 +57,8 @@ class Room:
     """What is left of a pool as one job after another takes GPUs.
 
     A job that accepts one type needs that many of it; any other takes what those leave. That is exact where
-    jobs accept one type or all. A job that accepts some machines only needs that many of theirs, too.
+    jobs accept one type or all. A job that accepts some machines only needs that many of theirs, too, and of
+    all machines together that it and jobs admitted before compete for.
 
     Args:
         pool: The GPUs.
@@ -116,7 +117,11 @@ class Room:
 
     def _take_on(self, machines: Accepted, gpus: int) -> bool:
         """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
-        self._left(machines)
+        contested = machines
+        while more := {part for part, _ in self._taken_on if not part <= contested and part & contested}:
+            contested = contested.union(*more)
+        for each in (machines, contested):
+            self._left(each)
         around = [each for each in self._left_on if machines <= each]
         if any(self._left_on[each] < gpus for each in around):
             return False

@@ -63,7 +63,7 @@ def test_a_lone_job_runs_at_once_for_its_ideal_time(policy: str, gpus: list[int]
 @every_policy
 def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
     """Four times more work than GPU time to do it before the last arrival: the run still ends."""
-    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(25 if policy in SEARCHING else 40)]
+    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(20 if policy in SEARCHING else 40)]
     result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
     assert {record.status for record in result.outcome.records} == {"COMPLETED"}
     work = sum(job.gpus * job.duration_s for job in jobs)
@@ -73,6 +73,6 @@ def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
 @pytest.mark.parametrize("policy", policy_names())
 def test_output_stays_small_under_churn(policy: str) -> None:
     """Some simulators write 0.1 MB a job; a job here leaves a few lines."""
-    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(60 if policy in SEARCHING else 150)]
+    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(40 if policy in SEARCHING else 120)]
     result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
     assert len(result.log) / len(jobs) < 8_000

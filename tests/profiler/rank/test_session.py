@@ -128,8 +128,8 @@ def test_one_rank_computes_for_real_and_sweeps_nothing() -> None:
             local_batch=1,
             sweep_bytes=(4096,),
             repetitions=3,
-            budget_s=1.0,
-            warmup_s=1.0,
+            budget_s=0.5,
+            warmup_s=0.2,
             allow_busy=True,
         ),
         1,
@@ -164,8 +164,8 @@ SMALL = MeasurementSpec(
     Backend.GLOO,
     emulated_flops=1e14,
     repetitions=3,
-    budget_s=1.0,
-    warmup_s=1.0,
+    budget_s=0.5,
+    warmup_s=0.1,
     allow_busy=True,
 )
 NO_MEMORY = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."

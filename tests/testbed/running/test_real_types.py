@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,9 @@ def test_an_elastic_job_gets_more_than_it_asked_for_where_that_helps(
 def test_an_elastic_policy_shrinks_a_job_for_another_and_lets_it_grow_again(
     local_slurm: LocalSlurm, tmp_path: Path
 ) -> None:
-    elastic = job("elastic", 1, 70.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=2, gpu_type="v100")
-    found = ran(local_slurm, tmp_path, "elastic-scaling:interval_s=5", elastic, SHORT)
+    elastic = job("elastic", 1, 45.0, kind=JobKind.ELASTIC, min_gpus=1, max_gpus=2, gpu_type="v100")
+    soon = replace(SHORT, submit_s=3.0)
+    found = ran(local_slurm, tmp_path, "elastic-scaling:interval_s=5", elastic, soon)
     intervals = found.intervals("elastic")
     assert [len(line["gpus"]) for line in intervals] == [2, 1, 2]
     assert found.steps_kept("elastic") == found.plans[0].steps

@@ -15,7 +15,7 @@ from slurm_plugin.client.job_text import (
     shown_reason,
     squeue_format,
 )
-from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State, arrival
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State
 
 REREAD_LOOKS = 100
 """The details of a waiting job are read anew in one of so many looks.
@@ -205,4 +205,4 @@ def _described(line: Line) -> tuple[str, ...]:
 def in_order(records: Records) -> tuple[SlurmJob, ...]:
     """All jobs, array tasks one by one, by submission and number."""
     jobs = (job for jobs in records.values() for job in jobs)
-    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+    return tuple(sorted(jobs, key=lambda job: job.arrival))

@@ -14,7 +14,7 @@ from typing import Any
 
 from dally.errors import InputError
 from dally.hostlist import expand
-from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmUnavailableError, State, arrival
+from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmUnavailableError, State
 
 _STATES = {
     State.COMPLETING: "COMPLETING STAGE_OUT",
@@ -55,7 +55,7 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
         SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
     """
     jobs = (job for jobs in read_records(text).values() for job in jobs)
-    return tuple(sorted(jobs, key=lambda job: arrival(job.submit_s, job.job_id)))
+    return tuple(sorted(jobs, key=lambda job: job.arrival))
 
 
 def read_records(text: str) -> dict[int, tuple[SlurmJob, ...]]:

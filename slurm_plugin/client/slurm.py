@@ -156,6 +156,11 @@ class SlurmJob:
     array_throttle: int = 0
     tres: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def arrival(self) -> tuple[float, tuple[int, ...]]:
+        """What orders jobs by arrival, see `arrival`."""
+        return arrival(self.submit_s, self.job_id)
+
 
 @lru_cache(maxsize=1 << 16)
 def arrival(submit_s: float, job_id: str) -> tuple[float, tuple[int, ...]]:

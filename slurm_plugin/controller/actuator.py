@@ -309,7 +309,7 @@ class Actuator:
             )
         for managed, refusal in zip(starting, self._order("release", orders, now), strict=True):
             if refusal is not None:
-                self._reconciler.start_failed(managed, now, refusal)
+                self._reconciler.admission.start_failed(managed, now, refusal)
         return bool(starting)
 
     def record_waits(self, plan: Plan, now: float) -> None:

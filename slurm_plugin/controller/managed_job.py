@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dally.jobs.job import CHECKPOINTED, Job
 from dally.state import JobHistory
-from slurm_plugin.client.slurm import SlurmJob, State
+from slurm_plugin.client.slurm import SlurmJob, State, arrival
 from slurm_plugin.request import Request
 
 
@@ -151,6 +151,7 @@ class ReleasedPhase(PhaseRecord):
 
 AnyPhase = IneligiblePhase | PendingPhase | StartingPhase | RunningPhase | StoppingPhase | ReleasedPhase
 WITH_POLICY = (PendingPhase, StartingPhase, RunningPhase, StoppingPhase)
+WAITS = (IneligiblePhase, PendingPhase)
 ON_GPUS = (RunningPhase, StoppingPhase)
 _WITH_GPUS = (StartingPhase, *ON_GPUS)
 
@@ -228,6 +229,11 @@ class ManagedJob:
     def job_id(self) -> str:
         """The job's number."""
         return self.job.job_id
+
+    @property
+    def arrival(self) -> tuple[float, tuple[int, ...]]:
+        """What orders jobs by arrival."""
+        return arrival(self.job.submit_s, self.job_id)
 
     @property
     def reason(self) -> str:

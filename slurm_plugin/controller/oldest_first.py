@@ -16,7 +16,7 @@ from dally.errors import DallyError
 from dally.hostlist import fold
 from dally.jobs.job import Gang
 from slurm_plugin.client.orders import Order, Reserve, Unreserve
-from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Reservation, SlurmJob, State, arrival
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Reservation, SlurmJob, State
 from slurm_plugin.controller.earliest_nodes import EarliestStart, GpuHold, earliest_start, holds_until_limit
 from slurm_plugin.controller.job_requests import demand
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, ReleasedPhase, StartingPhase
@@ -128,7 +128,7 @@ class OldestFirst:
     def kept_from(self, managed: ManagedJob, now: float) -> frozenset[str]:
         """Nodes on which a waiting job of ours may not start now, kept for an older one of Slurm's own."""
         claim = self.slurms
-        if claim is None or _arrival(managed) < claim.job.arrival:
+        if claim is None or managed.arrival < claim.job.arrival:
             return frozenset()
         limit_s = managed.job.time_limit_s
         ends_before = limit_s is not None and now + limit_s <= claim.earliest.start_s < inf
@@ -180,19 +180,21 @@ class OldestFirst:
             and not shared.isdisjoint(job.partition.split(","))
             and waits_for_nodes(job, now)
         ]
-        waiting.sort(key=lambda job: arrival(job.submit_s, job.job_id))
+        waiting.sort(key=lambda job: job.arrival)
         return self._first_that_can(map(self._job_of_slurm, waiting), now)
 
     def _oldest_of_ours(self, now: float) -> WaitingJob | None:
         """Our oldest waiting job, if a younger job of Slurm's may take its GPUs, or has taken some."""
         known = self._managed_jobs.values()
-        waiting = sorted((each for each in known if isinstance(each.phase, PendingPhase)), key=_arrival)
+        waiting = sorted(
+            (each for each in known if isinstance(each.phase, PendingPhase)), key=lambda each: each.arrival
+        )
         found = self._first_that_can(map(self._job_of_ours, waiting), now)
         if found is None:
             return None
         for job in self._jobs.values():
             wants = bool(job.gpus) if job.state in HOLDS_GPUS else waits_for_nodes(job, now)
-            if wants and self._is_slurms(job) and arrival(job.submit_s, job.job_id) > found.arrival:
+            if wants and self._is_slurms(job) and job.arrival > found.arrival:
                 taken = job.gpus.keys() if job.gpus else self._usable(job)
                 if not found.nodes.keys().isdisjoint(taken):
                     return found
@@ -219,13 +221,13 @@ class OldestFirst:
             return None
         named = usable & frozenset(job.required_nodes)
         nodes = named if len(named) >= job.min_nodes else usable
-        return self._waiting(job, arrival(job.submit_s, job.job_id), asked.gang, job.min_nodes, nodes)
+        return self._waiting(job, job.arrival, asked.gang, job.min_nodes, nodes)
 
     def _job_of_ours(self, managed: ManagedJob) -> WaitingJob | None:
         job = self._jobs[managed.job_id]
         gang = managed.job.gang
         nodes = gang.machines if gang.machines is not None else self._room.with_gpus
-        return self._waiting(job, _arrival(managed), gang, 1, nodes)
+        return self._waiting(job, managed.arrival, gang, 1, nodes)
 
     def _waiting(
         self, job: SlurmJob, arrived: Arrival, gang: Gang, min_nodes: int, names: Iterable[str]
@@ -302,10 +304,6 @@ def _names_gpus(job: SlurmJob) -> bool:
 def _countable(job: SlurmJob) -> SlurmJob:
     """A job without the options that say how its GPUs lie, which do not change how many they are."""
     return replace(job, switches=0, heterogeneous=False, tres_per_socket="")
-
-
-def _arrival(managed: ManagedJob) -> Arrival:
-    return arrival(managed.job.submit_s, managed.job_id)
 
 
 def _is_of(reservation: Reservation, claim: Claim, now: float) -> bool:

@@ -61,11 +61,11 @@ class PlanChecker:
             if not declined and not beyond and not full:
                 return plan
             for job_id, why in beyond.items():
-                self._reconciler.start_beyond_limit(self._managed_jobs[job_id], now, why)
+                self._reconciler.admission.start_beyond_limit(self._managed_jobs[job_id], now, why)
             for job_id, why in declined.items():
-                self._reconciler.start_declined(self._managed_jobs[job_id], now, why)
+                self._reconciler.admission.start_declined(self._managed_jobs[job_id], now, why)
             for job_id, nodes in full.items():
-                self._reconciler.nodes_full(self._managed_jobs[job_id], nodes, now)
+                self._reconciler.admission.nodes_full(self._managed_jobs[job_id], nodes, now)
 
     def _in_vain(self, plan: Plan) -> dict[str, str]:
         """If others had to leave for jobs in doubt: all jobs in doubt that do not start beside them."""
@@ -112,7 +112,7 @@ class PlanChecker:
         """
         decisions, beyond = list[Decision](), dict[str, str]()
         conditions, pending = self._reconciler.conditions, self._reconciler.pending_starts
-        use = self._reconciler.limit_use.copy()
+        use = self._reconciler.admission.limit_use.copy()
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
             if not isinstance(each, Start | Migrate) or managed is None or each.job_id in pending:

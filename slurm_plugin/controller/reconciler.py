@@ -1,7 +1,6 @@
 """Keeps managed jobs, state and policy in step with what Slurm shows, and says what must be corrected."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 
 from dally.errors import DallyError
@@ -11,29 +10,26 @@ from dally.state import JobHistory
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.orders import Order, Rehold, ReleaseToSlurm, Requeue, Unreserve
 from slurm_plugin.client.slurm import (
-    HOLDS_GPUS,
     Hold,
     Partition,
     Reservation,
     SlurmJob,
     SlurmNode,
     State,
-    arrival,
 )
 from slurm_plugin.config import Config
 from slurm_plugin.controller import failed_starts
+from slurm_plugin.controller.admission import Admission
 from slurm_plugin.controller.companions import Companions
-from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
-from slurm_plugin.controller.job_requests import RequestReader, asked_size, release_order, shown_size
-from slurm_plugin.controller.limit_use import QueuedJobs
+from slurm_plugin.controller.job_requests import RequestReader, release_order, shown_size
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
+    WAITS,
     IneligiblePhase,
     ManagedJob,
     Owed,
     PendingPhase,
-    Refusals,
     ReleasedPhase,
     RunningPhase,
     StartingPhase,
@@ -42,7 +38,6 @@ from slurm_plugin.controller.managed_job import (
     asks_for_requeue,
     checkpointed,
 )
-from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
@@ -67,7 +62,6 @@ a duplicate number; just after, its credential counts as revoked and it fails (d
 """
 
 _RUNS = (State.RUNNING, State.SUSPENDED)
-_WAITS = (IneligiblePhase, PendingPhase)
 
 
 class Reconciler:
@@ -87,7 +81,7 @@ class Reconciler:
         pending_starts: Starts that wait for others to leave.
         companions: Of elastic jobs.
         conditions: What Slurm would hold against a start beside GPUs.
-        limit_use: What is taken of limits and licences, pending starts included.
+        admission: Which waiting jobs the policy sees.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -105,8 +99,10 @@ class Reconciler:
         self._reader = RequestReader(config, self.state.best_level, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
-        self.limit_use = self.conditions.limit_use(-inf)
         self._requeues = ForeignRequeues(config.backoff_s)
+        self.admission = Admission(
+            transitions, self._reader, self.conditions, self.pending_starts, self._requeues, config, log
+        )
         self._segments = SegmentWatch(self.managed_jobs, log)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
@@ -153,6 +149,7 @@ class Reconciler:
         self._reader.reservations = {each.name: each for each in reservations}
         self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
         self.corrections = []
+        self.admission.observe(self._seen)
         self._reader.nodes = nodes
         for job_id in self._in_order():
             self._observe(self.managed_jobs[job_id], now)
@@ -170,7 +167,7 @@ class Reconciler:
         ]
 
         new = [job for job in jobs if job.job_id not in known and job.state in (State.PENDING, *_RUNS)]
-        for job in sorted(new, key=lambda each: arrival(each.submit_s, each.job_id)):
+        for job in sorted(new, key=lambda each: each.arrival):
             if (request := self._reader.request(job)) is not None:
                 self._take_on(job, request, now)
             elif job.state is State.PENDING and self._waits_for_ours(job):
@@ -182,8 +179,9 @@ class Reconciler:
                 if wanted and wanted.signal and job.requeue and job.restarts < self._config.max_requeues:
                     self.corrections.append(Requeue(job.job_id, ended=True))
         self._requeues.forget_all_but(known)
-        self._retry_refused(now)
-        self._admit(now)
+        self.admission.retry_refused(now)
+        for managed, why in self.admission.admit(now):
+            self._release(managed, now, f"{why}; Slurm schedules it", to_slurm=True)
 
         closed = closed_nodes(nodes, reservations, self._wanted_reservations(), now)
         for managed in known.values():
@@ -223,7 +221,7 @@ class Reconciler:
             self.transitions.end(managed, now, "GONE")
             return
         requeued = job.restarts > managed.restarts
-        if job.restarts < managed.restarts and isinstance(managed.phase, _WAITS):
+        if job.restarts < managed.restarts and isinstance(managed.phase, WAITS):
             self.transitions.owe(managed, Owed.REHOLD)  # slurmctld crashed and forgot that it was requeued
         self.transitions.note_submission(managed, job.submit_s, job.restarts)
         if job.state is State.PENDING:
@@ -241,12 +239,12 @@ class Reconciler:
             self._lost_gpus(managed, job, now, requeued)
         elif isinstance(managed.phase, StartingPhase):
             if requeued:
-                self.start_failed(managed, now, job.reason or "Slurm put it back")
+                self.admission.start_failed(managed, now, job.reason or "Slurm put it back")
             elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
                 self._note_left_nodes(managed, now, forgotten=True)
                 self.transitions.start_interrupted(managed, now)
             elif now >= managed.phase.until_s or failed_starts.is_hopeless(job.reason):
-                self.start_failed(managed, now, job.reason or failed_starts.LATE)
+                self.admission.start_failed(managed, now, job.reason or failed_starts.LATE)
             else:
                 return
         if isinstance(managed.phase, ReleasedPhase):
@@ -279,7 +277,7 @@ class Reconciler:
             return
         elif releasing:
             self.corrections.append(release_order(job, managed.request, managed))
-        elif self._before.get(managed.job_id) != job and not self._cannot_place(managed, job, now):
+        elif self._before.get(managed.job_id) != job and not self.admission.cannot_place(managed, job, now):
             self.transitions.hold_again(managed, now)
 
     def _observe_size(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
@@ -400,105 +398,6 @@ class Reconciler:
         else:
             self._start(managed, job, now, earliest_s=-inf)
 
-    def _cannot_place(self, managed: ManagedJob, job: SlurmJob, now: float) -> str:
-        """Take in what a waiting job asks for now; why Dally cannot place it, or nothing if it can."""
-        request = self._reader.request(job) or managed.request
-        try:
-            asked = self._reader.asked(managed, job, request)
-        except DallyError as error:
-            return str(error)
-        if job.time_limit_s != managed.limit_s:
-            self.transitions.note_own_limit(managed)
-        self.transitions.note_request(managed, request, asked_size(managed, job))
-        self.transitions.become(managed, asked, now)
-        if managed.refusals.reason and failed_starts.asked_for(managed, job) != managed.refusals.asked:
-            self.transitions.note_refusals(managed, Refusals())
-            if isinstance(managed.phase, IneligiblePhase):
-                self.transitions.retry(managed, now)
-        return ""
-
-    def _retry_refused(self, now: float) -> None:
-        """Examine refused jobs again when a job has left that may have been in their way."""
-        before, seen = self._before, self._seen
-        left = [
-            job
-            for job in before.values()
-            if job.state in HOLDS_GPUS and not (job.job_id in seen and seen[job.job_id].state in HOLDS_GPUS)
-        ]
-        for managed in self.managed_jobs.values():
-            phase, refusals = managed.phase, managed.refusals
-            if isinstance(phase, PendingPhase) and refusals.nodes:
-                pause_s = failed_starts.longer(self._config.backoff_s, refusals.count)
-                if now >= phase.since_s + pause_s:
-                    self.transitions.note_refusals(managed, replace(refusals, nodes=()))
-            if not isinstance(phase, IneligiblePhase) or phase.until_s == inf:
-                continue
-            if now >= phase.until_s:
-                self.transitions.note_refusals(managed, replace(refusals, nodes=()))
-            elif left and (
-                phase.reason == refusals.declined
-                or any(failed_starts.may_help(refusals.reason, seen[managed.job_id], job) for job in left)
-            ):
-                freed = {node for job in left for node in job.nodes}
-                nodes = tuple(node for node in refusals.nodes if node not in freed)
-                self.transitions.note_refusals(managed, replace(refusals, nodes=nodes))
-                self.transitions.retry(managed, now)
-
-    def _admit(self, now: float) -> None:
-        """Put the jobs that may start now into the policy's queue, and take the others out.
-
-        Jobs for which others leave have their share of limits and licences first. All others that fit into
-        what is left are queued: an older one may wait for GPUs that a younger one does not need. Of jobs that
-        are alike only as many are queued as fit together.
-        """
-        slots = array_slots(self._seen.values(), self.managed_jobs)
-        self.limit_use = use = self.conditions.limit_use(now)
-        queued = QueuedJobs(use)
-        waiting = [managed for managed in self.managed_jobs.values() if isinstance(managed.phase, _WAITS)]
-        for managed in sorted(
-            waiting, key=lambda each: (each.job_id not in self.pending_starts, _arrival(each))
-        ):
-            job, until_s, accrues = self._seen[managed.job_id], inf, False
-            held = isinstance(managed.phase, IneligiblePhase) and managed.phase.held
-            if job.state is not State.PENDING:
-                why = f"Slurm shows it as {job.state_name}"
-            else:
-                before = self._before.get(managed.job_id)
-                unchanged = job is before or job == before
-                if unfit := "" if unchanged else self._cannot_place(managed, job, now):
-                    self._release(managed, now, f"{unfit}; Slurm schedules it", to_slurm=True)
-                    continue
-                request = self._reader.request(job) or managed.request
-                held = job.hold is Hold.ADMIN or (request.held and not managed.user_released)
-                why = ineligible_reason(managed, job, request, slots, now, self._seen)
-                paused, paused_s = self._requeues.pause(managed.job_id, now)
-                if paused and not why:
-                    why, until_s = paused, paused_s
-                accrues = not why
-                pending_gpus = self.pending_starts.gpus(managed.job_id)
-                gpus = pending_gpus or managed.job.least_gpus
-                why = why or self.conditions.refusal(managed, use, gpus)
-                if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
-                    until_s = now + self._config.backoff_s
-                beside = not why and not pending_gpus and self.conditions.refusal(managed, queued.use, gpus)
-                if beside and queued.has_one_like(managed, job):
-                    why = "a job like it goes first, and a limit or licence is not enough for both"
-            if not why:
-                if pending_gpus:
-                    use.promise(job, pending_gpus)
-                queued.add(managed, job, gpus)
-                if isinstance(managed.phase, IneligiblePhase):
-                    self.transitions.queue(managed, now)
-            elif isinstance(managed.phase, PendingPhase) or managed.reason != why:
-                self.transitions.set_ineligible(managed, now, why, until_s, held, accrues)
-
-    def _narrow(self, managed: ManagedJob, now: float) -> str:
-        """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
-        self.transitions.begin_switch_wait(managed, now)
-        narrowed, why = self.conditions.narrowed(managed, now)
-        self.transitions.become(managed, narrowed, now)
-        return why
-
     def _release(self, managed: ManagedJob, now: float, why: str, to_slurm: bool = False) -> None:
         """From here on the job is Slurm's own; with `to_slurm` it is still to be released to it."""
         self.transitions.release(managed, now, why, Owed.RELEASE if to_slurm else Owed.NOTHING)
@@ -506,37 +405,6 @@ class Reconciler:
         job = self._seen.get(managed.job_id)
         if job is not None and job.state is State.PENDING:
             self._observe_released(managed, job, now)
-
-    # What became of decisions, told by those who carry them out.
-
-    def start_failed(self, managed: ManagedJob, now: float, reason: str) -> None:
-        """Slurm would not start it there: it is held again, and tries other nodes or is left out a while."""
-        refusals = failed_starts.refused(managed, self._seen[managed.job_id], reason)
-        self.transitions.note_refusals(managed, refusals)
-        pause_s = failed_starts.pause_s(refusals, self._config.backoff_s)
-        why = f"could not start on {', '.join(managed.gpus)}: {reason}"
-        if pause_s:
-            self.transitions.back_off(managed, now, why, until_s=now + pause_s)
-        else:
-            self.transitions.try_elsewhere(managed, now, why)
-        self._log(now, "start_failed", job=managed.job_id, reason=why, again_in_s=pause_s)
-
-    def start_declined(self, managed: ManagedJob, now: float, why: str) -> None:
-        """What the policy decided for it is not carried out: it is left out until a job leaves."""
-        if managed.refusals.declined != why:
-            self._log(now, "start_declined", job=managed.job_id, reason=why)
-        self.transitions.note_refusals(managed, replace(managed.refusals, declined=why))
-        self.transitions.set_ineligible(managed, now, why, until_s=now + self._config.backoff_s)
-
-    def start_beyond_limit(self, managed: ManagedJob, now: float, why: str) -> None:
-        """It was to start beside others that take what is left of a limit or licence."""
-        self.transitions.set_ineligible(managed, now, why, accrues=True)
-
-    def nodes_full(self, managed: ManagedJob, lacking: Mapping[str, NodeResources], now: float) -> None:
-        """A start was decided on nodes without the CPUs or memory for it: they are kept from the job."""
-        self.conditions.exclude(managed, lacking)
-        if why := self._narrow(managed, now):
-            self.start_declined(managed, now, why)
 
     def requeue_failed(self, managed: ManagedJob, now: float, why: str) -> None:
         """Slurm will not requeue it: it goes on as it is, not to be asked again, or has ended for good."""
@@ -559,8 +427,4 @@ def _rehold(job: SlurmJob) -> Rehold:
 
 def _place(managed: ManagedJob) -> tuple[bool, int, tuple[float, tuple[int, ...]]]:
     """What orders jobs by the places that they had in the queue, those without one last, by arrival."""
-    return managed.order is None, managed.order or 0, _arrival(managed)
-
-
-def _arrival(managed: ManagedJob) -> tuple[float, tuple[int, ...]]:
-    return arrival(managed.job.submit_s, managed.job_id)
+    return managed.order is None, managed.order or 0, managed.arrival

@@ -38,7 +38,6 @@ from slurm_plugin.client.slurm import (
     SlurmNode,
     SlurmUnavailableError,
     State,
-    arrival,
 )
 from slurm_plugin.constraint import satisfies
 from tests.slurm_plugin.fake_job import FakeJob, FakeNode, SubmitSpec, split_gpus
@@ -130,7 +129,7 @@ class FakeSlurm:
         """All jobs that are remembered."""
         self._answer()
         views = [job.view() for job in self._jobs.values()]
-        return tuple(sorted(views, key=lambda job: arrival(job.submit_s, job.job_id)))
+        return tuple(sorted(views, key=lambda job: job.arrival))
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""

@@ -28,6 +28,7 @@ from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from simulator.engine import Engine
+from simulator.failures import Outage
 from simulator.priorities import PrioritySettings, SimulatedPriorities
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -162,6 +163,7 @@ def simulate(
     priorities: PrioritySettings | None = None,
     priority_ratio: float = 0.0,
     believed: CostModel | None = None,
+    outages: Iterable[Outage] = (),
 ) -> StudyRun:
     """Simulate one policy in memory.
 
@@ -177,6 +179,7 @@ def simulate(
         priorities: How Slurm would work out priorities; None: all jobs have the same.
         priority_ratio: How far they count; see `ClusterState`.
         believed: What the policy goes by where it believes other costs than jobs have; None: what they have.
+        outages: Machine failures, by time.
 
     Raises:
         DallyError: The policy is wrong, leaves jobs waiting for ever, or gets nothing done.
@@ -188,7 +191,7 @@ def simulate(
     links = SharedLinks(costs) if contention else None
     worked_out = None if priorities is None else SimulatedPriorities(priorities, topology.gpus)
     scheduler = Scheduler(state, spec.build(state))
-    ended = Engine(scheduler, jobs, log, links=links, costs=costs, priorities=worked_out).run()
+    ended = Engine(scheduler, jobs, log, outages, links=links, costs=costs, priorities=worked_out).run()
     if not ended.complete:
         raise DallyError(f"{policy}: {ended.note}")
     return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)

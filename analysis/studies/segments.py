@@ -3,8 +3,9 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import fmean
 
@@ -13,12 +14,14 @@ import click
 from analysis.studies.common import StudyCommand, publish, simulate, write_option
 from analysis.studies.llm_plans import ASSUMED, HeldUntil, stretch, without_plans
 from dally.cluster import load_cluster
+from dally.cluster.topology import Topology
 from dally.jobs.knowledge import Knowledge, Known
 from dally.markdown import table
 from dally.profiles.files import load_profiles
 from dally.runs.summary import quantile
 from dally.traces import load_trace
 from dally.words import duration
+from simulator.failures import Outage
 from simulator.sweep.groups import Mean, mean, ratio_of_means
 
 LARGE = 128
@@ -36,11 +39,13 @@ class SegmentVariant:
         segments: `static`, or `none`: what the jobs ask for.
         knows: What the policy believes of placements: what `plans` tell, that each level farther costs
             `1.25`, or `nothing`: that they are all alike.
+        down: Machines of each rack that are down all the time, as a site's spare ones are.
     """
 
     policy: str
     segments: str
     knows: str
+    down: int = 0
 
 
 BASE = SegmentVariant("slurm", "static", "nothing")
@@ -52,7 +57,17 @@ VARIANTS = (
     SegmentVariant("srsf-delay", "none", "plans"),
     SegmentVariant("srsf-delay", "static", "1.25"),
     SegmentVariant("srsf-delay", "none", "1.25"),
+    SegmentVariant("srsf-delay", "none", "nothing"),
 )
+SPARES = (1, 2)
+"""Machines of each rack that are down in the table of spare machines; sites keep 2 of 18."""
+WITH_SPARES = (
+    BASE,
+    FREE,
+    SegmentVariant("srsf-delay", "static", "plans"),
+    SegmentVariant("srsf-delay", "none", "plans"),
+)
+"""What is run with spare machines: with segments and without, of each policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class SegmentSite:
         cluster: Name or file.
         jobs: How many.
         most_gpus: GPUs of the largest.
-        load: GPU time asked for over that of the cluster.
+        load: GPU time asked for over that of the machines that are up.
     """
 
     cluster: str
@@ -81,7 +96,7 @@ class SegmentRun:
         large_jct_s: Mean completion time of the jobs of 128 GPUs and more.
         large_wait_p99_s: Of these, the time in the queue.
         lost: GPU time of training over that at the best placement, less one.
-        occupancy: Part of the cluster's GPU time that was held until the last submission.
+        occupancy: Part of the GPU time of the machines that are up that was held until the last submission.
     """
 
     jct_s: float
@@ -96,8 +111,10 @@ def simulate_variant(
 ) -> SegmentRun:
     """Run a policy on a site, with the beliefs of the variant and the costs that plans have."""
     topology, profiles = load_cluster(site.cluster), load_profiles("realistic")
+    spare = spare_machines(topology, variant.down)
+    gpus_up = topology.gpus - sum(topology.machines[outage.machine].gpus for outage in spare)
     workload = WORKLOAD.format(
-        jobs=site.jobs, most=site.most_gpus, load=site.load, gpus=topology.gpus, segments=variant.segments
+        jobs=site.jobs, most=site.most_gpus, load=site.load, gpus=gpus_up, segments=variant.segments
     )
     jobs = load_trace(workload, seed=seed).jobs
     believed = None
@@ -105,7 +122,15 @@ def simulate_variant(
         believed = without_plans(topology, profiles, 1.0 if variant.knows == "nothing" else ASSUMED)
     log, known = HeldUntil(jobs[-1].submit_s), Known(knowledge, seed=seed)
     run = simulate(
-        variant.policy, jobs, topology, profiles, known, contention=True, log=log, believed=believed
+        variant.policy,
+        jobs,
+        topology,
+        profiles,
+        known,
+        contention=True,
+        log=log,
+        believed=believed,
+        outages=spare,
     )
     by_id = {job.job_id: job for job in jobs}
     records = [(by_id[record.job_id], record) for record in run.records]
@@ -115,18 +140,26 @@ def simulate_variant(
         large_jct_s=fmean(record.jct_s for record in large),
         large_wait_p99_s=quantile(sorted(record.queue_s for record in large), 0.99),
         lost=stretch([each for each in records if each[0].plan is not None]) - 1,
-        occupancy=log.gpu_s / topology.gpus / jobs[-1].submit_s,
+        occupancy=log.gpu_s / gpus_up / jobs[-1].submit_s,
     )
+
+
+def spare_machines(topology: Topology, count: int) -> list[Outage]:
+    """So many machines of each rack that are down from the beginning and for good."""
+    racks = [rack.children[:count] for rack in topology.level_domains[1]]
+    return [Outage(0.0, machine, inf) for machines in racks for machine in machines]
 
 
 Found = Mapping[SegmentVariant, Sequence[SegmentRun]]
 """The runs by variant, seed by seed."""
 
 
-def run_variants(site: SegmentSite, knowledge: Knowledge, seeds: Sequence[int]) -> Found:
-    """Run all variants on all seeds, as many at a time as this process may use cores."""
-    found: dict[SegmentVariant, list[SegmentRun]] = {variant: [] for variant in VARIANTS}
-    tasks = list(product(VARIANTS, [site], [knowledge], seeds))
+def run_variants(
+    variants: Sequence[SegmentVariant], site: SegmentSite, knowledge: Knowledge, seeds: Sequence[int]
+) -> Found:
+    """Run variants on all seeds, as many at a time as this process may use cores."""
+    found: dict[SegmentVariant, list[SegmentRun]] = {variant: [] for variant in variants}
+    tasks = list(product(variants, [site], [knowledge], seeds))
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         done = pool.map(simulate_variant, *zip(*tasks, strict=True))
         for (variant, _, _, seed), run in zip(tasks, done, strict=True):
@@ -136,10 +169,14 @@ def run_variants(site: SegmentSite, knowledge: Knowledge, seeds: Sequence[int]) 
 
 
 def results_table(found: Found) -> str:
-    """Markdown: a row for each variant; differences are from Slurm's with the static rule, paired by seed."""
+    """Markdown: a row for each variant.
+
+    Differences are paired by seed. Those in completion times are from Slurm's with the static rule, those in
+    occupancy from the same policy without segments and without knowledge of distance.
+    """
     rows = []
     for variant, runs in found.items():
-        base = found[BASE]
+        base, blind = found[BASE], replace(variant, segments="none", knows="nothing")
         large = [(run.large_jct_s, own.large_jct_s) for run, own in zip(runs, base, strict=True)]
         every = [(run.jct_s, own.jct_s) for run, own in zip(runs, base, strict=True)]
         rows.append(
@@ -148,6 +185,7 @@ def results_table(found: Found) -> str:
                 variant.segments,
                 variant.knows,
                 _per_cent(mean([run.occupancy for run in runs])),
+                "" if variant == blind else _points(runs, found[blind]),
                 duration(fmean(run.large_jct_s for run in runs)),
                 "" if variant == BASE else _change(ratio_of_means(large)),
                 duration(fmean(run.large_wait_p99_s for run in runs)),
@@ -157,10 +195,46 @@ def results_table(found: Found) -> str:
             ]
         )
     headings = (
-        *("policy", "segments", "knows", "occupancy", f"JCT from {LARGE} GPUs on", "against the first row"),
+        *("policy", "segments", "knows", "occupancy", "points against no segments and nothing known"),
+        *(f"JCT from {LARGE} GPUs on", "against the first row"),
         *("p99 wait of these", "JCT of all", "against the first row", "GPU time over the best placement, %"),
     )
     return table(headings, rows)
+
+
+def spares_table(found: Found) -> str:
+    """Markdown: what leaving segments away gives each policy, by the machines that are down in each rack.
+
+    Args:
+        found: Runs with the static rule, and of the same variants without segments.
+    """
+    rows = []
+    for variant, runs in found.items():
+        if variant.segments == "none":
+            continue
+        free = found[replace(variant, segments="none")]
+        large = [(run.large_jct_s, own.large_jct_s) for run, own in zip(free, runs, strict=True)]
+        rows.append(
+            [
+                f"`{variant.policy}`",
+                str(variant.down),
+                _per_cent(mean([run.occupancy for run in runs])),
+                _per_cent(mean([run.occupancy for run in free])),
+                _points(free, runs),
+                _change(ratio_of_means(large)),
+            ]
+        )
+    headings = (
+        *("policy", "machines of each rack down", "occupancy with static segments", "without segments"),
+        *("points more without", f"JCT from {LARGE} GPUs on without segments, against with"),
+    )
+    return table(headings, rows)
+
+
+def _points(runs: Sequence[SegmentRun], base: Sequence[SegmentRun]) -> str:
+    """Points of occupancy that runs have more than others of the same seeds."""
+    more = mean([100 * (run.occupancy - own.occupancy) for run, own in zip(runs, base, strict=True)])
+    return f"{more.value:+.1f}" + ("" if more.half is None else f" ±{more.half:.1f}")
 
 
 def _per_cent(of: Mean) -> str:
@@ -187,9 +261,13 @@ def main(
     site = SegmentSite(cluster, jobs, most_gpus, load)
 
     def tables() -> Iterator[tuple[str, str]]:
-        for knowledge in (Knowledge.LIMITS, Knowledge.EXACT):
-            name = f"{Path(cluster).stem}-{knowledge.value}"
-            yield name, results_table(run_variants(site, knowledge, seeds))
+        name, limits = Path(cluster).stem, Knowledge.LIMITS
+        found = run_variants(VARIANTS, site, limits, seeds)
+        yield f"{name}-limits", results_table(found)
+        yield f"{name}-exact", results_table(run_variants(VARIANTS, site, Knowledge.EXACT, seeds))
+        spare = [replace(variant, down=down) for down in SPARES for variant in WITH_SPARES]
+        none_down = {variant: found[variant] for variant in WITH_SPARES}
+        yield f"{name}-spares", spares_table({**none_down, **run_variants(spare, site, limits, seeds)})
 
     publish(tables(), page)
 

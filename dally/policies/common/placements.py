@@ -1,8 +1,9 @@
 """Placements of gangs: the closest on free GPUs, and which jobs to stop so that there is one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from math import fsum
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
@@ -147,4 +148,74 @@ def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: i
         domain = gains.add(victim.allocation)
         if domain is not None:
             return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
+    return []
+
+
+def find_cheapest_victims(
+    free: FreeGpus, running: Iterable[JobState], job: Job, level: int, cost: Callable[[JobState], float]
+) -> list[JobState]:
+    """The same for a gang in segments, in those blocks where it costs least to clear them.
+
+    A gang that one block is to hold gets the block whose victims cost least together. A gang in several
+    blocks gets segment by segment the cheapest; victims in several blocks are counted in each, so that is no
+    optimum. It costs no more than what `find_victims` finds, and finds something whenever that does.
+
+    Args:
+        free: What is free now.
+        running: The jobs that may be stopped; of a block the first ones are.
+        job: With a segment.
+        level: Level of the domains, above the machines.
+        cost: What stopping a job costs.
+    """
+    candidates = list(running)
+    in_turn = find_victims(free, candidates, job, level)
+    if not in_turn:
+        return []
+    cheapest = find_victims(free, _by_cost_of_segments(free, candidates, job.gang, level, cost), job, level)
+    return min(cheapest, in_turn, key=lambda victims: fsum(map(cost, victims)))
+
+
+def _by_cost_of_segments(
+    free: FreeGpus,
+    candidates: Iterable[JobState],
+    gang: Gang,
+    level: int,
+    cost: Callable[[JobState], float],
+) -> list[JobState]:
+    """The jobs that must stop for one more segment in some block, the cheapest segment first."""
+    assert gang.segment is not None, "it comes in segments"
+    assert gang.per_machine is not None, "segments have whole machines"
+    inside: dict[int, list[JobState]] = {}
+    for victim in candidates:
+        for block in dict.fromkeys(free.topology.ancestors[machine][1] for machine, _ in victim.allocation):
+            inside.setdefault(block, []).append(victim)
+    machines = gang.units if level == 1 else gang.segment
+    whole = gang._replace(segment=None)
+    segments: list[tuple[float, int, list[JobState]]] = []
+    for block, jobs in inside.items():
+        has = free.held(block, whole) // machines
+        before: set[int] = set()
+        dearest = 0.0
+        for number in range(has + 1, has + 1 + gang.units // machines):
+            wanted = whole._replace(gpus=number * machines * gang.per_machine)
+            victims = _victims_in(free, jobs, wanted, block)
+            if not victims:
+                break
+            # A block's next segment must come after those before it, which it builds on.
+            dearest = max(dearest, fsum(cost(victim) for victim in victims if victim.order not in before))
+            before = {victim.order for victim in victims}
+            segments.append((dearest, block, victims))
+    segments.sort(key=lambda segment: segment[:2])
+    return list({victim.order: victim for _, _, victims in segments for victim in victims}.values())
+
+
+def _victims_in(free: FreeGpus, running: Sequence[JobState], gang: Gang, block: int) -> list[JobState]:
+    """The first running jobs that must stop so that one block holds a gang; empty if all are too few."""
+    gains = Gains(free, gang, 1)
+    for count, victim in enumerate(running, start=1):
+        gains.add(victim.allocation)
+        if gains.spare(block) >= 0:
+            return [other for other in reversed(running[:count]) if gains.needs(other.allocation, block)][
+                ::-1
+            ]
     return []

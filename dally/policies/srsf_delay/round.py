@@ -11,7 +11,13 @@ from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import restart_s
 from dally.policies.common.evictions import Evictions
 from dally.policies.common.job_queue import DemandQueue, DemandRound
-from dally.policies.common.placements import Placement, closest, find_victims, might_fit_closer
+from dally.policies.common.placements import (
+    Placement,
+    closest,
+    find_cheapest_victims,
+    find_victims,
+    might_fit_closer,
+)
 from dally.policies.common.ranking import Ranking
 from dally.policies.srsf_delay.fair_share import FairShare
 from dally.policies.srsf_delay.knobs import SrsfDelayKnobs
@@ -262,9 +268,17 @@ class SrsfRound:
         While it holds a GPU, a job brings one completion in the GPU-seconds that it needs; a victim brings
         one in what it would hold, its restart left out. So the need is held against the harmonic mean of what
         the victims hold, by GPUs; GPUs that are idle bring nothing. A job that goes first need not compare.
+        A gang in segments gets the blocks whose victims bring least.
         """
-        candidates = self._stoppable(job, None if goes_first else self._priority(job))
-        victims = find_victims(self._free, candidates, job.job, level)
+        priority = self._priority(job)
+        candidates = self._stoppable(job, None if goes_first else priority)
+        in_segments = job.job.gang.segment is not None and level > 0
+        if in_segments:
+            victims = find_cheapest_victims(
+                self._free, candidates, job.job, level, lambda victim: self._total_loss(victim, priority)
+            )
+        else:
+            victims = find_victims(self._free, candidates, job.job, level)
         if not victims:
             return None
         self._evictions.release(victims)
@@ -272,16 +286,26 @@ class SrsfRound:
         assert placement is not None, "the victims' GPUs are enough"
         priority = self._priority(job, self._slowdown(job, placement))
         gpus = max(job.job.gpus, sum(victim.job.gpus for victim in victims))
-        losses = (victim.job.gpus * self._loss(victim, self._holds(victim), priority) for victim in victims)
+        losses = (self._total_loss(victim, priority) for victim in victims)
         gives_way = goes_first or fsum(losses) <= gpus
         if not gives_way or self._delays_turn(job, placement):
             self._evictions.take_back(victims)
             return None
+        why = "goes before all" if goes_first else f"needs only {self._needs(job)}"
+        if in_segments:
+            why += f"; clearing {self._blocks(placement)}"
         for victim in victims:
             hours = self._holds(victim) / HOUR_S
-            why = "goes before all" if goes_first else f"needs only {self._needs(job)}"
             self._evictions.stop(victim, job, f"would hold {hours:.3g} GPU-hours more; {job.job_id} {why}")
         return placement
+
+    def _blocks(self, placement: Placement) -> str:
+        """The domains just above the machines that are cleared for segments, and that this costs least."""
+        topology = self._state.topology
+        blocks = {topology.ancestors[machine][1] for machine, _ in placement.allocation}
+        if len(blocks) == 1:
+            return f"{topology.domains[blocks.pop()].name} for it costs least"
+        return f"{plural(len(blocks), topology.levels[1])} for it costs least, segment by segment"
 
     def _stoppable(self, job: JobState, priority: Priority | None) -> Iterator[JobState]:
         """Which jobs to stop for one of a priority, or one before all if None; those that hold most first."""
@@ -302,6 +326,10 @@ class SrsfRound:
                 self._lease_due_s = min(self._lease_due_s, lease_end_s)
             else:
                 yield victim
+
+    def _total_loss(self, victim: JobState, priority: Priority) -> float:
+        """What all GPUs of a running job bring over what one brings with a job of a priority."""
+        return victim.job.gpus * self._loss(victim, self._holds(victim), priority)
 
     def _loss(self, victim: JobState, holds: float, priority: Priority) -> float:
         """What a GPU brings with a running job over what it brings with one of a priority."""

@@ -163,3 +163,27 @@ def test_nodes_are_kept_for_the_oldest_job_in_whole_segments() -> None:
     assert sorted(sum(name[0] == block for name in best.nodes) for block in "abc") == [0, 2, 2]
     assert earliest_start(Gang(12, None, 4, None, 3), 1, in_all, holds, 10.0, blocks) is not None
     assert earliest_start(Gang(16, None, 4, None, 4), 1, in_all, holds, 10.0, blocks) is None
+
+
+def test_a_job_of_16_of_18_nodes_starts_in_a_full_cluster_within_a_checkpoint_grace(tmp_path: Path) -> None:
+    """All of 16 blocks of 18 nodes are in use; one block is cleared, and nobody else is asked to stop."""
+    topology = racks([[4] * 18] * 16)
+    block_of = {machine.name: machine.name.split("m")[0] for machine in topology.machines}
+    site = Site(tmp_path, topology, "srsf-delay")
+    site.slurm.told_blocks = BlockTopology({18: block_of}, takes_segments=True)
+    asked: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 20.0, "time_limit_s": 9e5}
+    small = [in_segments(site, 2, 2, run_time_s=5e5, **asked) for _ in range(16 * 9)]
+    site.run_to(1000)
+    assert {*site.states().values()} == {"RUNNING"}
+    large = in_segments(site, 16, 16, time_limit_s=120.0, run_time_s=100.0)
+    site.run_to(1060)
+    assert site.states()[large] == "RUNNING"
+    cleared = {block_of[name] for name in site.nodes(large)}
+    assert len(cleared) == 1
+    stops = [each for each in read_events(tmp_path) if each["event"] == "stop"]
+    assert {each["job"] for each in stops} <= {*small}
+    assert len(stops) == 8, "as many as it takes"
+    assert all(
+        each["reason"].endswith(f"; clearing {cleared.pop()} for it costs least") for each in stops[:1]
+    )
+    assert site.events(*TROUBLE) == []

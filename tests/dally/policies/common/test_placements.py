@@ -7,7 +7,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.policies.common.backfill import reserve
-from dally.policies.common.placements import closest, find_victims, might_fit_closer
+from dally.policies.common.placements import closest, find_cheapest_victims, find_victims, might_fit_closer
 from dally.profiles.costs import CostModel
 from dally.state import JobState
 from dally.testing.worlds import racks
@@ -90,3 +90,68 @@ def test_who_could_be_closer_is_told_so(own: list[int], others: list[int]) -> No
         assert said == (placement.level < level)
     elif len(placement.allocation) < len(allocation):
         assert said
+
+
+def cost_of(costs: list[int], victims: list[JobState]) -> int:
+    return sum(costs[victim.order] for victim in victims)
+
+
+def test_the_block_that_costs_least_is_cleared_not_the_first_that_can_be() -> None:
+    free = FreeGpus(racks([[4, 4], [4, 4], [4, 4]]))
+    jobs = running(free, ((0, 4),), ((1, 4),), ((2, 4), (3, 4)), ((4, 4),), ((5, 4),))
+    costs = [3, 3, 4, 1, 9]
+    wanted = Job("g", 0, 8, 1, gpus_per_machine=4, segment=2)
+    assert find_victims(free, jobs, wanted, 1) == jobs[:2]
+    found = find_cheapest_victims(free, jobs, wanted, 1, lambda victim: costs[victim.order])
+    assert found == jobs[2:3]
+
+
+def test_segments_in_several_blocks_are_the_cheapest_ones() -> None:
+    free = FreeGpus(racks([[4, 4], [4, 4], [4, 4]]))
+    jobs = running(free, *(((machine, 4),) for machine in range(6)))
+    costs = [9, 1, 2, 2, 3, 3]
+    wanted = Job("g", 0, 16, 1, gpus_per_machine=4, segment=2)
+    found = find_cheapest_victims(free, jobs, wanted, 2, lambda victim: costs[victim.order])
+    assert {victim.order for victim in found} == {2, 3, 4, 5}
+
+
+@st.composite
+def full_blocks(draw: st.DrawFn) -> tuple[FreeGpus, list[JobState], list[int], Job]:
+    """Three blocks of four machines, jobs on them of which some lie in several, and one in segments."""
+    free = FreeGpus(racks([[2] * 4] * 3))
+    allocations: list[Allocation] = []
+    for machines in draw(st.lists(st.sets(st.integers(0, 11), min_size=1, max_size=6), max_size=10)):
+        share = draw(st.integers(1, 2))
+        able = [machine for machine in sorted(machines) if free.on(machine) >= share]
+        if able:
+            allocations.append(tuple((machine, share) for machine in able))
+            free.take(allocations[-1])
+    for allocation in allocations:
+        free.give(allocation)
+    jobs = running(free, *allocations)
+    segment = draw(st.integers(2, 4))
+    share = draw(st.integers(1, 2))
+    gpus = share * segment * draw(st.integers(1, 3))
+    costs = draw(st.lists(st.integers(1, 100), min_size=len(jobs), max_size=len(jobs)))
+    return free, jobs, costs, Job("g", 0, gpus, 1, gpus_per_machine=share, segment=segment)
+
+
+@given(full=full_blocks(), level=st.integers(1, 2))
+def test_blocks_are_cleared_whenever_they_can_be_for_no_more_than_in_turn_and_nobody_in_vain(
+    full: tuple[FreeGpus, list[JobState], list[int], Job], level: int
+) -> None:
+    free, jobs, costs, wanted = full
+    assume(free.lowest_level(wanted.gang, level) != level)
+    in_turn = find_victims(free, jobs, wanted, level)
+    found = find_cheapest_victims(free, jobs, wanted, level, lambda victim: costs[victim.order])
+    assert bool(found) == bool(in_turn)
+    assert cost_of(costs, found) <= cost_of(costs, in_turn)
+    with free.trial():
+        for victim in found:
+            free.give(victim.allocation)
+        if found:
+            assert closest(free, wanted, 1, level) is not None
+            for victim in found:
+                free.take(victim.allocation)
+                assert closest(free, wanted, 1, level) is None, "it is stopped in vain"
+                free.give(victim.allocation)

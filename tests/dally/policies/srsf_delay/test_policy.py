@@ -1,11 +1,13 @@
 """The default policy on cases small enough to compute by hand; a restart of a job of n GPUs costs 6 + n s."""
 
 from math import inf
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dally.cluster import load_cluster
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
@@ -362,3 +364,55 @@ def test_a_gang_stops_those_who_hold_more_than_it_claims_in_the_harmonic_mean(
     jobs = [job("short", 1, 100), job("long", 1, 2000), job("gang", 2, gang_s, 10)]
     policy = "srsf-delay:margin=1,lease_s=1,lease_restarts=0,guard_share=0"
     assert times(simulate(policy, racks([[2]]), jobs), "gang")[0] == starts_s
+
+
+@pytest.mark.parametrize(("segment", "starts_s"), [(4, 10.0), (None, 381.0)])
+def test_a_gang_in_segments_gets_the_block_whose_jobs_bring_least(
+    segment: int | None, starts_s: float
+) -> None:
+    """r0 has a long job of three GPUs and one that ends in 371 s; r1 has four that end in 392 s.
+
+    Four of the latter bring more than the gang, those of r0 do not. In the order in which jobs are stopped r1
+    is the first that holds the gang.
+    """
+    jobs = [job("long", 3, 2000), job("last", 1, 380, 1), *(job(f"short{n}", 1, 400, 2) for n in range(4))]
+    gang = Job("gang", 10, 4, 200, gpus_per_machine=1, segment=segment)
+    policy = "srsf-delay:margin=1,lease_s=1,lease_restarts=0,guard_share=0"
+    result = simulate(policy, racks([[1] * 4] * 2), [*jobs, gang])
+    assert times(result, "gang")[0] == starts_s
+    if segment is not None:
+        stopped = [each["job"] for each in result.events if each["event"] == "preempt" and each["t"] == 10]
+        assert stopped == ["long", "last"]
+        assert reason(result, "last", "preempt").endswith("; clearing r0 for it costs least")
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(world=worlds(segments=True))
+def test_nobody_is_stopped_for_a_job_that_does_not_start_then(world: World) -> None:
+    result = simulate("srsf-delay:lease_s=300", world.topology, world.jobs, world.outages)
+    started = {(each["t"], each["job"]) for each in result.events if each["event"] in ("start", "migrate")}
+    for each in result.events:
+        if each["event"] == "preempt":
+            assert {(each["t"], by) for by in each["by"]} <= started
+
+
+def test_a_job_of_16_of_18_machines_clears_one_rack_of_a_full_cluster_at_once() -> None:
+    topology, draw = load_cluster("gb200-1152"), Random(4)
+    sizes, fill, left = (1, 1, 2, 4, 8, 16, 32, 64), list[Job](), topology.gpus
+    while left:
+        gpus = min(draw.choice(sizes), left)
+        gpus -= gpus % 4 if gpus > 4 else 0
+        share = 4 if gpus >= 4 else None
+        seconds = draw.uniform(10_000.0, 500_000.0)
+        fill.append(Job(f"j{len(fill)}", 0.0, gpus, seconds, gpus_per_machine=share))
+        left -= gpus
+    large = Job("large", 5000.0, 64, 900.0, gpus_per_machine=4, segment=16)
+    result = simulate("srsf-delay", topology, [*fill, large], until_s=5001.0)
+    assert times(result, "large") == [5000.0]
+    (start,) = [each for each in result.events if each["event"] == "start" and each["job"] == "large"]
+    index = topology.machine_index
+    assert len({topology.ancestors[index[name]][1] for name in start["gpus"]}) == 1
+    held = {each["job"]: each["gpus"] for each in result.events if each["event"] == "start"}
+    stopped = [each["job"] for each in result.events if each["event"] == "preempt"]
+    assert stopped
+    assert all(held[name].keys() & start["gpus"].keys() for name in stopped), "elsewhere nobody is stopped"

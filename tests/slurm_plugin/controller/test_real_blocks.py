@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,10 @@ STARTS = 200
 """Random placements of each kind that are tried."""
 JOBS = 40
 """Random jobs in segments of one, two and four nodes."""
+RACKS = 16
+"""Full blocks of 18 nodes, one of which is cleared."""
+GRACE_S = 60
+"""What each job has for its checkpoint, seconds."""
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def blocks(cluster_folder: Path) -> Iterator[Callable[..., LocalSlurm]]:
         made = LocalClusterSpec(cluster_folder, topology=TopologyPlugin.BLOCK, lua_files=lua, **spec)  # type: ignore[arg-type]
         local_slurm = LocalSlurm(made)
         try:
-            local_slurm.start()
+            local_slurm.start(LONGEST_S)
         except InputError as error:  # this Slurm does not have the plugin
             pytest.skip(str(error))
         started.append(local_slurm)
@@ -200,4 +205,43 @@ def test_a_job_whose_nodes_somebody_takes_is_said_to_be_torn(blocks: Callable[..
     torn = [each for each in read_events(Path(site.config.state_dir)) if each["event"] == "segment_torn"]
     said = "its segments are of 4 nodes, and it has 3 in rack0, 3 in rack1"
     assert [(each["job"], each["reason"]) for each in torn] == [(job, said)]
+    site.journal.close()
+
+
+def test_a_job_of_16_of_18_nodes_starts_in_a_full_cluster_within_one_checkpoint_grace(
+    blocks: Callable[..., LocalSlurm], record_property: Callable[[str, object], None]
+) -> None:
+    """Two jobs of nine nodes fill each block; those of one block checkpoint, and nobody else does."""
+    local_slurm = blocks(nodes=18 * RACKS, racks=RACKS, gpus=4)
+    site = RealSite(local_slurm, "srsf-delay:lease_s=5,lease_restarts=0")
+    site.controller.cycle()
+    told = {"ok": True, "segments": True}
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        options = ("--checkpoint-signal=USR1", f"--checkpoint-grace={GRACE_S}", "-o/dev/null", "--mem=1")
+        asked = (*options, "-N9", "--segment=9", "--gpus-per-node=4", "-t", "5000")
+        fill = [site.submit(*asked, "train.sh", f"fill{number}") for number in range(2 * RACKS)]
+        site.until(lambda: all(site.state(job) == "RUNNING" for job in fill), "for the cluster to be full")
+        wanted = ("-N16", "--segment=16", "--gpus-per-node=4", "-t", "1", "--mem=1")
+        large = sleeping(site, 30, *wanted)
+    since_s = time.time()
+    site.until(lambda: site.state(large) == "RUNNING", "for the large job to run")
+    waited_s = time.time() - since_s
+    known = site.controller.reconciler.conditions.blocks
+    events = read_events(Path(site.config.state_dir))
+    (start,) = [each for each in events if each["event"] == "start" and each["job"] == large]
+    cleared = {known.block_of[18][node] for node in start["gpus"]}
+    assert len(cleared) == 1
+    held = {each["job"]: {*each["gpus"]} for each in events if each["event"] == "start"}
+    stopped = {each["job"] for each in events if each["event"] == "stop"}
+    assert len(stopped) == 2
+    assert {known.block_of[18][node] for job in stopped for node in held[job]} == cleared
+    assert waited_s < GRACE_S
+    site.until(lambda: all(site.state(job) == "RUNNING" for job in fill), "for those stopped to go on")
+    events = read_events(Path(site.config.state_dir))
+    trouble = ("start_failed", "start_declined", "order_refused", "released", "segment_torn", "fail")
+    assert [each for each in events if each["event"] in trouble] == []
+    record_property("starts", f"16 of 18 nodes after {waited_s:.1f} s in {18 * RACKS} nodes that were full")
+    site.decide_again()
     site.journal.close()

@@ -36,7 +36,7 @@ LARGEST = (256, 64)
 """GPUs of the largest jobs: half of the cluster, and a rack."""
 WORKLOAD = "kalos-like:jobs={jobs},most_gpus={most},load={load},cluster_gpus=512"
 ASSUMED = 1.25
-"""What a live cluster takes each level farther apart to cost a gang of which nothing is known."""
+"""What a live cluster takes each level farther apart to cost a gang of which nothing is known, at least."""
 
 
 @dataclass(frozen=True, slots=True)

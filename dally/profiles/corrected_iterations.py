@@ -134,14 +134,13 @@ class CorrectedIterations(GangIterations, ABC):
     def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
         """How many times longer a gang without a profile is assumed to take than close together.
 
-        Each level costs the same; rings over more machines wait longer, as 2(n-1)/n of n, where it is learnt
-        how long.
+        Each level costs the same, and waiting grows with the machines as 2(n-1)/n of n. What speaks for that,
+        and what against it: docs/learnt-costs.md.
         """
         farther = 0 if self.assumed_slowdown == 1.0 else level - self.best_level(job.gang._replace(gpus=gpus))
         if farther <= 0:
             return 1.0
-        slowdown = self.assumed_slowdown**farther
-        return slowdown if self.learnt is None else 1 + (slowdown - 1) * ring_factor(machines)
+        return 1 + (self.assumed_slowdown**farther - 1) * ring_factor(machines)
 
 
 def unknown_pool(job: Job, gpus: int) -> PoolName:

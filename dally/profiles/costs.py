@@ -64,7 +64,7 @@ class CostModel(CorrectedIterations):
         restart_s: What every checkpoint and restart costs, seconds; None: what the profiles say, and where
             there is none, the usual cost.
         assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
-            placement is farther apart than it need be; 1: distance costs it nothing.
+            placement is farther apart than it need be, more over many machines; 1: distance costs it nothing.
         error: How wrong what it predicts by profiles is; None: as the profiles have it.
         averaging: What averaging the copies of a forked job costs; None: nothing.
         learns: Whether step times of running jobs correct its predictions.
@@ -432,7 +432,7 @@ class CostModel(CorrectedIterations):
         return self.topology.level_of(allocation), len(allocation)
 
     def _assumed(self, job: Job, gpus: int, place: tuple[int, int], batch: float) -> Cost:
-        """The cost where no profile says what distance costs: each level farther apart costs the same.
+        """The cost where no profile says what distance costs: see `_far`.
 
         Args:
             job: The job.

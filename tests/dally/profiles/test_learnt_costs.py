@@ -245,16 +245,13 @@ def test_the_price_of_distance_is_learnt_of_a_model_without_a_profile() -> None:
     assert not belief.predicted
 
 
-def test_rings_over_more_machines_are_assumed_to_wait_longer() -> None:
-    believed = CostModel(racks([[2, 2, 2, 2], [8]]), None, assumed_slowdown=1.25, learns=True)
-    two, four = (believed.cost(job(model="x"), ((0, 4), (1, 4))), believed.cost(job(model="x"), wide()))
-    assert 1 < two.slowdown < four.slowdown
-    plain = CostModel(racks([[2, 2, 2, 2], [8]]), None, assumed_slowdown=1.25)
-    assert plain.cost(job(model="x"), wide()).slowdown == 1.25
-
-
-def wide() -> Allocation:
-    return ((0, 2), (1, 2), (2, 2), (3, 2))
+def test_what_is_assumed_is_the_same_with_learning_and_without_and_grows_with_machines() -> None:
+    cluster, stranger = racks([[2, 2, 2, 2], [8]]), job(model="x")
+    on_two, on_four = ((3, 2), (4, 6)), ((0, 2), (1, 2), (2, 2), (3, 2))
+    for learns in (False, True):
+        costs = CostModel(cluster, None, assumed_slowdown=1.25, learns=learns)
+        found = [costs.cost(stranger, place).slowdown for place in (on_two, on_four)]
+        assert found == pytest.approx([1.25**2, 1 + 0.25 * 2 * 3 / 4])
 
 
 def test_a_job_without_a_name_teaches_only_of_itself() -> None:

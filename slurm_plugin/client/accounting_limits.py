@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
 
 
 class Counted(StrEnum):
@@ -66,14 +65,12 @@ class AccountingLimits:
         qos_flags: The flags of each QOS, like `OverPartQOS`.
         parents: The account above each account; empty above the topmost.
         safe: A job starts only if limits on minutes leave it enough to run to its end.
-        read_s: When they were read, seconds: what is spent is known until then; infinite: until now.
     """
 
     limits: tuple[ResourceLimit, ...] = ()
     qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     safe: bool = False
-    read_s: float = inf
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""

@@ -37,9 +37,9 @@ from slurm_plugin.client.priority_factors import (
 )
 from slurm_plugin.client.resource_limits import (
     ASSOCIATION_COLUMNS,
+    QOS_COLUMNS,
     enforced_for,
     is_safe,
-    qos_columns,
     read_limits,
     with_spent,
 )
@@ -148,9 +148,7 @@ class CommandLine:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        columns = qos_columns(config)
-        qos = self.read(*show, "qos", f"format={columns}")
-        found = read_limits(qos, columns, self.read(*show, *whose))
+        found = read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
         if any(limit.counted is Counted.SPENT for limit in found.limits):
             asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
             found = with_spent(found, self.read(*asked))

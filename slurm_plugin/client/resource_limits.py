@@ -21,15 +21,10 @@ _OF_QOS = {
     "MaxTRESPerNode": "",
     "MaxTRESMinsPerJob": "",
     "GrpTRESRunMins": "",
-    "MaxTRESRunMinsPerUser": "user",
-    "MaxTRESRunMinsPerAccount": "account",
     "GrpTRESMins": "",
     "GrpWall": "",
 }
 """The limits of a QOS by their columns, each with whose jobs it counts apart."""
-
-_SINCE_24_05 = ("MaxTRESRunMinsPerUser", "MaxTRESRunMinsPerAccount")
-"""Of these, those that sacctmgr of an older Slurm does not know, and slurmctld does not look at."""
 
 _OF_ASSOCIATION = {
     "GrpTRES": ("GrpTRES",),
@@ -45,6 +40,7 @@ _OF_ASSOCIATION = {
 }
 """The limits of an association, each with those of a QOS that go before it."""
 
+QOS_COLUMNS = ",".join(("Name", "Flags", *_OF_QOS))
 ASSOCIATION_COLUMNS = ",".join(("Account", "User", "Partition", "ParentName", *_OF_ASSOCIATION))
 
 _ONE_JOB = ("MaxTRESPerJob", "MaxWall", "MinTRESPerJob", "MaxTRESPerNode", "MaxTRESMinsPerJob")
@@ -53,8 +49,6 @@ _COUNTED = {
     "MaxTRESPerNode": Counted.EACH_NODE,
     "MaxTRESMinsPerJob": Counted.MINUTES,
     "GrpTRESRunMins": Counted.MINUTES,
-    "MaxTRESRunMinsPerUser": Counted.MINUTES,
-    "MaxTRESRunMinsPerAccount": Counted.MINUTES,
     "GrpTRESMins": Counted.SPENT,
     "GrpWall": Counted.SPENT,
 }
@@ -63,7 +57,6 @@ _USED = re.compile(r"(?:^|,)(?:([^=,()]+)=)?[^=,()]*\(([0-9]+(?:\.[0-9]+)?)\)", 
 _ID = re.compile(r"\([0-9]+\)$")
 _ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=.*\b(?:limits|safe)\b", re.MULTILINE)
 _SAFE = re.compile(r"^AccountingStorageEnforce\s*=.*\bsafe\b", re.MULTILINE)
-_VERSION = re.compile(r"^SLURM_VERSION\s*=\s*([0-9]+)\.([0-9]+)", re.MULTILINE)
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 
 _Row = Mapping[str, str]
@@ -80,30 +73,18 @@ def is_safe(config: str) -> bool:
     return _SAFE.search(config) is not None
 
 
-def qos_columns(config: str) -> str:
-    """The columns that sacctmgr knows of a QOS and that count, by `scontrol show config`."""
-    version = _VERSION.search(config)
-    is_old = version is None or (int(version[1]), int(version[2])) < (24, 5)
-    return ",".join(("Name", "Flags", *(each for each in _OF_QOS if not (is_old and each in _SINCE_24_05))))
-
-
-def read_limits(qos: str, columns: str, associations: str) -> AccountingLimits:
-    """The limits in what `sacctmgr --parsable2 --noheader` showed.
+def read_limits(qos: str, associations: str) -> AccountingLimits:
+    """The limits in what `sacctmgr --parsable2 --noheader` showed of the columns above.
 
     Of a kind of limit that a QOS has, Slurm looks at no association's (Slurm's page on resource limits, its
     hierarchy). An association with one partition takes the place of its user's other one there.
-
-    Args:
-        qos: Of all QOS.
-        columns: These columns of them.
-        associations: Of all associations, `ASSOCIATION_COLUMNS`.
     """
-    all_qos = list(_rows(qos, columns))
+    all_qos = list(_rows(qos, QOS_COLUMNS))
     flags = {row["Name"]: frozenset(filter(None, row["Flags"].split(","))) for row in all_qos}
     of_qos: dict[tuple[str, str], list[ResourceLimit]] = {}
     for row in all_qos:
-        for column in filter(row.__contains__, _OF_QOS):
-            name, each = f"{column} of QOS {row['Name']}", _OF_QOS[column]
+        for column, each in _OF_QOS.items():
+            name = f"{column} of QOS {row['Name']}"
             for limit in _limits(row, column, ResourceLimit(name, 0, qos=row["Name"], each=each)):
                 of_qos.setdefault((column, limit.of), []).append(limit)
     rows = list(_rows(associations, ASSOCIATION_COLUMNS))

@@ -298,7 +298,7 @@ class Controller:
         groups_of.cache_clear()
         conditions, unread = self.reconciler.conditions, dict[str, str]()
         try:
-            conditions.limits = replace(self._slurm.limits(), read_s=now)
+            conditions.limits = self._slurm.limits()
         except SlurmUnavailableError as error:
             unread["limits_unread"] = str(error)
         try:

@@ -35,7 +35,7 @@ class LimitUse:
         partitions: Mapping[str, Partition],
         now: float = 0.0,
     ) -> None:
-        self._now, self._safe, self._read_s = now, accounting.safe, min(now, accounting.read_s)
+        self._now, self._safe = now, accounting.safe
         self._of_user: dict[str, list[ResourceLimit]] = {}  # most are of one user each
         for limit in accounting.limits:
             self._of_user.setdefault(limit.user, []).append(limit)
@@ -52,11 +52,11 @@ class LimitUse:
 
     def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
         """A job holds so many GPUs, its licences are no longer free; with -1 as the factor it does not."""
-        left_s = _left_s(job, self._now)
-        not_spent_s = _left_s(job, self._read_s)  # what it had since then nobody counts as spent
+        left_s = job.time_limit_s or 0.0
+        if job.start_s is not None:
+            left_s = max(0.0, job.start_s + left_s - self._now)
         for limit in self._counting(job):
-            for_s = not_spent_s if limit.counted is Counted.SPENT else left_s
-            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, for_s)
+            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, left_s)
 
     def counts(self, job: SlurmJob) -> bool:
         """Whether a job takes of any limit or licence."""
@@ -195,12 +195,6 @@ class QueuedJobs:
 def _kind(managed: ManagedJob, job: SlurmJob) -> tuple[object, ...]:
     payer = job.user, job.account, job.qos, job.partition
     return managed.job.gang, managed.job.model, payer, job.licenses, frozenset(job.tres.items())
-
-
-def _left_s(job: SlurmJob, at_s: float) -> float:
-    """How much of its time limit a job still had at some time, seconds."""
-    limit_s = job.time_limit_s or 0.0
-    return limit_s if job.start_s is None else min(limit_s, max(0.0, job.start_s + limit_s - at_s))
 
 
 def _whose(limit: ResourceLimit, job: SlurmJob) -> str:

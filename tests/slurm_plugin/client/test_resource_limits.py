@@ -1,15 +1,12 @@
 """Limits of QOS and associations as sacctmgr shows them, and which jobs they hold for."""
 
-from dataclasses import replace
-
 import pytest
 
 from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
-from slurm_plugin.client.resource_limits import enforced_for, is_safe, qos_columns, read_limits, with_spent
+from slurm_plugin.client.resource_limits import enforced_for, is_safe, read_limits, with_spent
 from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 
-OLD, NEW = "SLURM_VERSION           = 22.05.8\n", "SLURM_VERSION           = 26.05.5\n"
 QOS = """normal|||||||||||||||
 short||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00||||||
 wide|DenyOnLimit,OverPartQOS||8|||gres/gpu=32|5||1-00:00:00||||||
@@ -37,7 +34,7 @@ def names(read: AccountingLimits, of: SlurmJob) -> set[str]:
 
 
 def test_limits_are_read_with_what_they_are_on() -> None:
-    read = read_limits(QOS, qos_columns(OLD), ASSOCIATIONS)
+    read = read_limits(QOS, ASSOCIATIONS)
     by_name = {(limit.name, limit.of): limit for limit in read.limits}
     assert len(by_name) == len(read.limits) == 21
     assert by_name["GrpTRES of QOS short", "gres/gpu"].most == 16
@@ -73,13 +70,13 @@ def test_limits_are_read_with_what_they_are_on() -> None:
     ],
 )
 def test_a_limit_holds_for_the_jobs_of_its_qos_account_or_user(of: SlurmJob, found: set[str]) -> None:
-    assert found <= names(read_limits(QOS, qos_columns(OLD), ASSOCIATIONS), of)
+    assert found <= names(read_limits(QOS, ASSOCIATIONS), of)
     if not found:
-        assert not names(read_limits(QOS, qos_columns(OLD), ASSOCIATIONS), of)
+        assert not names(read_limits(QOS, ASSOCIATIONS), of)
 
 
 def test_where_a_qos_has_a_limit_an_associations_of_that_kind_does_not_hold() -> None:
-    read = read_limits(QOS, qos_columns(OLD), ASSOCIATIONS)
+    read = read_limits(QOS, ASSOCIATIONS)
     assert "GrpTRES of account lab" not in names(read, job(qos="short"))
     assert "MaxJobs of user alice in account vision" not in names(read, job(qos="short"))
     assert "MaxWall of user alice in account vision" not in names(read, job(qos="short"))
@@ -88,7 +85,7 @@ def test_where_a_qos_has_a_limit_an_associations_of_that_kind_does_not_hold() ->
 
 
 def test_an_association_with_a_partition_takes_the_place_of_the_other_there() -> None:
-    read = read_limits(QOS, qos_columns(OLD), ASSOCIATIONS)
+    read = read_limits(QOS, ASSOCIATIONS)
     here = "MaxJobs of user bob in account vision and partition gpu"
     assert here in names(read, job("bob"))
     assert "MaxJobs of user bob in account vision" not in names(read, job("bob"))
@@ -98,7 +95,7 @@ def test_an_association_with_a_partition_takes_the_place_of_the_other_there() ->
 
 
 def test_rows_that_make_no_sense_are_passed_over() -> None:
-    assert read_limits("sacctmgr: error\nshort|x", qos_columns(OLD), "|\n\n") == AccountingLimits()
+    assert read_limits("sacctmgr: error\nshort|x", "|\n\n") == AccountingLimits()
 
 
 @pytest.mark.parametrize(
@@ -123,38 +120,13 @@ QOS=pot(2) UsageRaw=60.99 GrpWall=60(1.17) GrpTRESMins=cpu=N(1),gres/gpu=4(4) Ac
 
 
 def test_what_is_spent_is_read_from_slurmctld() -> None:
-    read = with_spent(read_limits(SPENT_QOS, qos_columns(OLD), SPENT_ASSOCIATIONS), ASSOC_MGR)
+    read = with_spent(read_limits(SPENT_QOS, SPENT_ASSOCIATIONS), ASSOC_MGR)
     assert {each.name: (each.most, each.spent) for each in read.limits} == {
         "GrpTRESMins of QOS pot": (4, 4),
         "GrpWall of QOS pot": (60, 1.17),
         "GrpTRESMins of account lab": (100, 40),
         "GrpTRESMins of user ann in account lab": (9, 8),
     }
-
-
-NEW_QOS = """normal|||||||||||||||||
-pu||||||||||||||gres/gpu=20|||
-pa|||||||||||||||gres/gpu=20||
-"""
-
-
-def test_minutes_of_what_a_user_or_an_account_runs_count_since_24_05() -> None:
-    assert "MaxTRESRunMinsPer" not in qos_columns(OLD) + qos_columns("")
-    assert "MaxTRESRunMinsPer" in qos_columns("SLURM_VERSION           = 24.05.0\n")
-    limits = read_limits(NEW_QOS, qos_columns(NEW), "")
-    assert {each.name: (each.qos, each.each, each.most) for each in limits.limits} == {
-        "MaxTRESRunMinsPerUser of QOS pu": ("pu", "user", 20),
-        "MaxTRESRunMinsPerAccount of QOS pa": ("pa", "account", 20),
-    }
-    use = LimitUse(limits, {}, PARTITIONS)
-    five_min, three_min = (replace(job(qos="pu"), time_limit_s=60.0 * minutes) for minutes in (5, 3))
-    assert use.refusal(five_min, 4) == ""
-    use.hold(five_min, 4)
-    assert use.refusal(three_min, 4) == (
-        "MaxTRESRunMinsPerUser of QOS pu is 20 GPU minutes: 20 taken, 12 asked for"
-    )
-    assert use.refusal(replace(three_min, user="bob"), 4) == ""
-    assert use.refusal(replace(three_min, qos="pa"), 4) == ""
 
 
 def test_safe_limits_are_known() -> None:

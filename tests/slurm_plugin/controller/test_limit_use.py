@@ -97,15 +97,6 @@ def test_with_safe_limits_a_job_starts_only_if_enough_is_left_for_all_of_it() ->
     assert use.refusal(asks(1, 8), 1).endswith("20 GPU minutes: 13 taken, 8 asked for")
 
 
-def test_what_jobs_had_since_slurm_was_asked_what_is_spent_counts_too() -> None:
-    limit = of_low("GrpTRESMins", 20, counted=Counted.SPENT, spent=10)
-    use = LimitUse(AccountingLimits((limit,), safe=True, read_s=60.0), {}, {}, now=180.0)
-    use.hold(asks(1, 3, start_s=0.0), 1)  # a minute of it was spent before
-    use.hold(asks(1, 3, start_s=120.0), 1)
-    assert use.refusal(asks(1, 5), 1) == ""
-    assert use.refusal(asks(1, 6), 1).endswith("20 GPU minutes: 15 taken, 6 asked for")
-
-
 def test_a_limit_on_the_minutes_of_a_job_bounds_the_time_that_it_may_be_given() -> None:
     limit = of_low("MaxTRESMinsPerJob", 8, counted=Counted.MINUTES, one_job=True)
     assert LimitUse(AccountingLimits((limit,)), {}, {}).longest_s(asks(4, 1)) == 120

@@ -142,3 +142,30 @@ def test_groups_are_those_that_the_machine_knows() -> None:
     assert known is not None
     assert "root" in known
     assert unknown is None
+
+
+def test_a_job_of_a_user_outside_the_groups_of_its_partition_waits_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {"ann": frozenset({"vision"}), "bob": frozenset({"speech"})}
+    monkeypatch.setattr(partition_rules, "groups_of", groups.get)
+    site = ruled(tmp_path, Partition("gpu", groups=frozenset({"speech"})))
+    whole: dict[str, Any] = {"gpus_per_node": 4, "checkpoint_exit_s": 1.0}
+    running = [site.submit("", "USR1", 20, user="bob", time_limit_s=9000.0, **whole) for _ in range(4)]
+    site.live(10)
+    assert {site.states()[job] for job in running} == {"RUNNING"}
+    short: dict[str, Any] = {"gpus_per_node": 4, "run_time_s": 10.0, "time_limit_s": 20.0}
+    outside = site.submit(user="ann", **short)
+    site.live(100)
+    assert site.managed(outside).phase.name is JobPhase.INELIGIBLE
+    assert site.managed(outside).reason == "partition gpu is not for the groups of user ann (AllowGroups)"
+    assert {site.states()[job] for job in running} == {"RUNNING"}
+    assert not site.events("stop", "start_failed")
+    inside = site.submit(user="bob", **short)  # a job like it, for which one does leave
+    site.live(200)
+    assert (site.states()[inside], site.states()[outside]) == ("COMPLETED", "PENDING")
+    assert len(site.events("stop")) == 1
+    groups["ann"] = frozenset({"vision", "speech"})
+    site.live(300)
+    assert site.states()[outside] == "COMPLETED"
+    assert not site.events("start_failed")

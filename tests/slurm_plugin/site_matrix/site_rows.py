@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from slurm_plugin.client.slurm import State
 from tests.slurm_plugin.site_matrix.matrix_row import Ask, Block, Check, MatrixRow, row
-from tests.slurm_plugin.site_matrix.matrix_site import NODES, MatrixSite, UnmetError
+from tests.slurm_plugin.site_matrix.matrix_site import CPUS, NODES, MatrixSite, UnmetError
 from tests.slurm_plugin.site_matrix.option_rows import ALL, GPUS_FREE, WHOLE, others_hold, until_told
 
 
@@ -106,12 +106,16 @@ def second_first(first: str, second: str, prepare: Check = lambda site: None) ->
 
 
 def use_account(site: MatrixSite) -> None:
-    """One of the two accounts has used the cluster."""
-    job = site.others("--account=busy", WHOLE, "--mem=100")
+    """One of the two accounts has used the cluster, so much more than other rows did that its share is least.
+
+    Shares are ranks. With less use than accounts of other rows it would be so close to the other one's that
+    the policy may order them as it likes.
+    """
+    job = site.others("--account=busy", WHOLE, "--mem=100", f"--cpus-per-task={CPUS}")
 
     def counted() -> bool:
-        said = site.slurm.run("sshare", "--noheader", "--accounts=busy", "--parsable2", "--format=RawUsage")
-        return any(int(word) > 0 for word in said.split())
+        shares = site.live.slurm.fair_shares()
+        return shares["busy", "root"] <= shares["idle", "root"] / 2
 
     site.wait(counted, "Slurm to count what an account has used")
     site.cancel(job)

@@ -35,9 +35,9 @@ from slurm_plugin.client.priority_factors import (
 )
 from slurm_plugin.client.resource_limits import (
     ASSOCIATION_COLUMNS,
-    QOS_COLUMNS,
     enforced_for,
     is_safe,
+    qos_columns,
     read_limits,
     with_spent,
 )
@@ -154,7 +154,9 @@ class CommandLine:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        found = read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
+        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
+        found = read_limits(of_qos, self.read(*show, *whose), version)
         if any(limit.counted is Counted.SPENT for limit in found.limits):
             asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
             found = with_spent(found, self.read(*asked))

@@ -46,7 +46,6 @@ from slurm_plugin.client.slurm import (
     AccountingLimits,
     Annotate,
     Cancel,
-    Counted,
     Order,
     Partition,
     PriorityFactors,
@@ -157,10 +156,13 @@ class CommandLine:
         version = parse_version(self.read("scontrol", "--version")) or (0, 0)
         of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
         found = read_limits(of_qos, self.read(*show, *whose), version)
-        if any(limit.counted is Counted.SPENT for limit in found.limits):
-            asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
-            found = with_spent(found, self.read(*asked))
         return replace(found, safe=is_safe(config))
+
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """The limits with what slurmctld has counted of them."""
+        return with_spent(
+            accounting, self.read("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
+        )
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of the topologies that these partitions name, or of the cluster's."""

@@ -141,7 +141,7 @@ def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLi
 
 def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
     """The limits with what `scontrol --oneliner show assoc_mgr` showed to be spent of them."""
-    spent: dict[tuple[str, str], float] = {}
+    used: dict[tuple[str, str], float] = {}
     for line in shown.splitlines():
         record = dict(_FIELD.findall(line))
         if qos := record.get("QOS"):
@@ -150,11 +150,21 @@ def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
             owner = _owner(account, _ID.sub("", record.get("UserName", "")), record.get("Partition", ""))
         else:
             continue
-        for column in ("GrpTRESMins", "GrpWall"):
-            for of, used in _USED.findall(record.get(column, "")):
-                spent[f"{column} of {owner}", of or "time"] = float(used)
-    limits = (replace(each, spent=spent.get((each.name, each.of), 0.0)) for each in accounting.limits)
-    return replace(accounting, limits=tuple(limits))
+        for column in ("GrpTRESMins", "GrpTRESRunMins", "GrpWall"):
+            for of, amount in _USED.findall(record.get(column, "")):
+                used[f"{column} of {owner}", of or "time"] = float(amount)
+
+    def filled(limit: ResourceLimit) -> ResourceLimit:
+        running = limit.name.replace("GrpTRESMins", "GrpTRESRunMins", 1)
+        is_on_tres = running != limit.name
+        return replace(
+            limit,
+            spent=used.get((limit.name, limit.of), 0.0),
+            running=used.get((running, limit.of), 0.0) if is_on_tres else 0.0,
+        )
+
+    spent = (filled(each) if each.counted is Counted.SPENT else each for each in accounting.limits)
+    return replace(accounting, limits=tuple(spent))
 
 
 def _owner(account: str, user: str, partition: str) -> str:

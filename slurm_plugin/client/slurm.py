@@ -273,7 +273,8 @@ class ResourceLimit:
         of: What is counted, as Slurm names it: `gres/gpu`, `gres/gpu:a100`, `cpu`, `mem` (MB), `node`; or
             `job`, or `time` (the time limit of a job, seconds; of what was spent, minutes).
         counted: What of it is counted.
-        spent: What is spent of it so far.
+        spent: What is spent of it so far, as far as Slurm has booked it.
+        running: What the jobs that ran then were still to take, by their time limits, beyond what was booked.
         one_job: It is on each job by itself.
         qos: It counts jobs of this QOS, and of partitions that have it; empty for all.
         accounts: It counts jobs of these accounts; empty for all.
@@ -289,6 +290,7 @@ class ResourceLimit:
     of: str = "gres/gpu"
     counted: Counted = Counted.HELD
     spent: float = 0.0
+    running: float = 0.0
     one_job: bool = False
     qos: str = ""
     accounts: frozenset[str] = frozenset()
@@ -519,6 +521,9 @@ class Slurm(Protocol):
 
     def limits(self) -> AccountingLimits:
         """The limits of QOS and associations; none where Slurm does not enforce them."""
+
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """The same limits with what is spent of them by now."""
 
     def priority_factors(self) -> PriorityFactors:
         """What the priorities of jobs are made of; no weights where Slurm's have no factors."""

@@ -122,11 +122,11 @@ QOS=pot(2) UsageRaw=60.99 GrpWall=60(1.17) GrpTRESMins=cpu=N(1),gres/gpu=4(4) Ac
 
 def test_what_is_spent_is_read_from_slurmctld() -> None:
     read = with_spent(read_limits(SPENT_QOS, SPENT_ASSOCIATIONS), ASSOC_MGR)
-    assert {each.name: (each.most, each.spent) for each in read.limits} == {
-        "GrpTRESMins of QOS pot": (4, 4),
-        "GrpWall of QOS pot": (60, 1.17),
-        "GrpTRESMins of account lab": (100, 40),
-        "GrpTRESMins of user ann in account lab": (9, 8),
+    assert {each.name: (each.most, each.spent, each.running) for each in read.limits} == {
+        "GrpTRESMins of QOS pot": (4, 4, 0),
+        "GrpWall of QOS pot": (60, 1.17, 0),
+        "GrpTRESMins of account lab": (100, 40, 2),
+        "GrpTRESMins of user ann in account lab": (9, 8, 0),
     }
 
 

@@ -30,7 +30,8 @@ class ResourceLimit:
         of: What is counted, as Slurm names it: `gres/gpu`, `gres/gpu:a100`, `cpu`, `mem` (MB), `node`; or
             `job`, or `time` (the time limit of a job, seconds; of what was spent, minutes).
         counted: What of it is counted.
-        spent: What is spent of it so far.
+        spent: What is spent of it so far, as far as Slurm has booked it.
+        running: What the jobs that ran then were still to take, by their time limits, beyond what was booked.
         one_job: It is on each job by itself.
         qos: It counts jobs of this QOS, and of partitions that have it; empty for all.
         accounts: It counts jobs of these accounts; empty for all.
@@ -46,6 +47,7 @@ class ResourceLimit:
     of: str = "gres/gpu"
     counted: Counted = Counted.HELD
     spent: float = 0.0
+    running: float = 0.0
     one_job: bool = False
     qos: str = ""
     accounts: frozenset[str] = frozenset()

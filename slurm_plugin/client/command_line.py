@@ -14,7 +14,7 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces import sacct
 from dally.traces.rows import JobCollector
-from slurm_plugin.client.accounting_limits import AccountingLimits, Counted
+from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
 from slurm_plugin.client.job_json import read_records
@@ -37,9 +37,9 @@ from slurm_plugin.client.priority_factors import (
 )
 from slurm_plugin.client.resource_limits import (
     ASSOCIATION_COLUMNS,
-    QOS_COLUMNS,
     enforced_for,
     is_safe,
+    qos_columns,
     read_limits,
     with_spent,
 )
@@ -148,11 +148,16 @@ class CommandLine:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        found = read_limits(self.read(*show, "qos", f"format={QOS_COLUMNS}"), self.read(*show, *whose))
-        if any(limit.counted is Counted.SPENT for limit in found.limits):
-            asked = ("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
-            found = with_spent(found, self.read(*asked))
+        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
+        found = read_limits(of_qos, self.read(*show, *whose), version)
         return replace(found, safe=is_safe(config))
+
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """The limits with what slurmctld has counted of them."""
+        return with_spent(
+            accounting, self.read("scontrol", "--oneliner", "show", "assoc_mgr", "flags=qos,assoc")
+        )
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of the topologies that these partitions name, or of the cluster's."""

@@ -152,6 +152,10 @@ class PyslurmSlurm:
         """The limits, by commands."""
         return self._commands.limits()
 
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """What is spent of them, by commands."""
+        return self._commands.spent(accounting)
+
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks, by commands."""
         return self._commands.blocks(partitions)

@@ -26,6 +26,9 @@ _OF_QOS = {
 }
 """The limits of a QOS by their columns, each with whose jobs it counts apart."""
 
+_SINCE_24_05 = {"MaxTRESRunMinsPerUser": "user", "MaxTRESRunMinsPerAccount": "account"}
+"""Limits that older versions know and do not enforce (the changelog of 24.05.0rc1)."""
+
 _OF_ASSOCIATION = {
     "GrpTRES": ("GrpTRES",),
     "GrpJobs": ("GrpJobs",),
@@ -40,7 +43,6 @@ _OF_ASSOCIATION = {
 }
 """The limits of an association, each with those of a QOS that go before it."""
 
-QOS_COLUMNS = ",".join(("Name", "Flags", *_OF_QOS))
 ASSOCIATION_COLUMNS = ",".join(("Account", "User", "Partition", "ParentName", *_OF_ASSOCIATION))
 
 _ONE_JOB = ("MaxTRESPerJob", "MaxWall", "MinTRESPerJob", "MaxTRESPerNode", "MaxTRESMinsPerJob")
@@ -49,6 +51,8 @@ _COUNTED = {
     "MaxTRESPerNode": Counted.EACH_NODE,
     "MaxTRESMinsPerJob": Counted.MINUTES,
     "GrpTRESRunMins": Counted.MINUTES,
+    "MaxTRESRunMinsPerUser": Counted.MINUTES,
+    "MaxTRESRunMinsPerAccount": Counted.MINUTES,
     "GrpTRESMins": Counted.SPENT,
     "GrpWall": Counted.SPENT,
 }
@@ -73,17 +77,26 @@ def is_safe(config: str) -> bool:
     return _SAFE.search(config) is not None
 
 
-def read_limits(qos: str, associations: str) -> AccountingLimits:
-    """The limits in what `sacctmgr --parsable2 --noheader` showed of the columns above.
+def qos_columns(version: tuple[int, int]) -> str:
+    """The columns of QOS with the limits that a version of Slurm enforces, like (22, 5)."""
+    return ",".join(("Name", "Flags", *_of_qos(version)))
+
+
+def _of_qos(version: tuple[int, int]) -> Mapping[str, str]:
+    return {**_OF_QOS, **_SINCE_24_05} if version >= (24, 5) else _OF_QOS
+
+
+def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) -> AccountingLimits:
+    """The limits in what `sacctmgr --parsable2 --noheader` showed, of the columns above and of that version.
 
     Of a kind of limit that a QOS has, Slurm looks at no association's (Slurm's page on resource limits, its
     hierarchy). An association with one partition takes the place of its user's other one there.
     """
-    all_qos = list(_rows(qos, QOS_COLUMNS))
+    all_qos = list(_rows(qos, qos_columns(version)))
     flags = {row["Name"]: frozenset(filter(None, row["Flags"].split(","))) for row in all_qos}
     of_qos: dict[tuple[str, str], list[ResourceLimit]] = {}
     for row in all_qos:
-        for column, each in _OF_QOS.items():
+        for column, each in _of_qos(version).items():
             name = f"{column} of QOS {row['Name']}"
             for limit in _limits(row, column, ResourceLimit(name, 0, qos=row["Name"], each=each)):
                 of_qos.setdefault((column, limit.of), []).append(limit)
@@ -128,7 +141,7 @@ def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLi
 
 def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
     """The limits with what `scontrol --oneliner show assoc_mgr` showed to be spent of them."""
-    spent: dict[tuple[str, str], float] = {}
+    used: dict[tuple[str, str], float] = {}
     for line in shown.splitlines():
         record = dict(_FIELD.findall(line))
         if qos := record.get("QOS"):
@@ -137,11 +150,21 @@ def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
             owner = _owner(account, _ID.sub("", record.get("UserName", "")), record.get("Partition", ""))
         else:
             continue
-        for column in ("GrpTRESMins", "GrpWall"):
-            for of, used in _USED.findall(record.get(column, "")):
-                spent[f"{column} of {owner}", of or "time"] = float(used)
-    limits = (replace(each, spent=spent.get((each.name, each.of), 0.0)) for each in accounting.limits)
-    return replace(accounting, limits=tuple(limits))
+        for column in ("GrpTRESMins", "GrpTRESRunMins", "GrpWall"):
+            for of, amount in _USED.findall(record.get(column, "")):
+                used[f"{column} of {owner}", of or "time"] = float(amount)
+
+    def filled(limit: ResourceLimit) -> ResourceLimit:
+        running = limit.name.replace("GrpTRESMins", "GrpTRESRunMins", 1)
+        is_on_tres = running != limit.name
+        return replace(
+            limit,
+            spent=used.get((limit.name, limit.of), 0.0),
+            running=used.get((running, limit.of), 0.0) if is_on_tres else 0.0,
+        )
+
+    spent = (filled(each) if each.counted is Counted.SPENT else each for each in accounting.limits)
+    return replace(accounting, limits=tuple(spent))
 
 
 def _owner(account: str, user: str, partition: str) -> str:

@@ -308,6 +308,9 @@ class Slurm(Protocol):
     def limits(self) -> AccountingLimits:
         """The limits of QOS and associations; none where Slurm does not enforce them."""
 
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """The same limits with what is spent of them by now."""
+
     def priority_factors(self) -> PriorityFactors:
         """What the priorities of jobs are made of; no weights where Slurm's have no factors."""
 

@@ -31,6 +31,7 @@ from slurm_plugin.controller.partition_rules import groups_of
 from slurm_plugin.controller.plan_checker import PlanChecker
 from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
 from slurm_plugin.controller.reconciler import Reconciler
+from slurm_plugin.controller.spent_minutes import SpentMinutes
 from slurm_plugin.controller.time_limits import TimeLimits
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
@@ -137,6 +138,7 @@ class Controller:
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
         self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
+        self._spent = SpentMinutes(slurm, self.reconciler.conditions)
         self._limits = TimeLimits(self.reconciler.conditions.longest_s, self.scheduler.state)
         self._plan_checker = PlanChecker(self.reconciler, self._limits)
         self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
@@ -313,6 +315,7 @@ class Controller:
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
         jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
+        self._spent.refresh(jobs, now)
         reservations = self._slurm.reservations()
         if any(job.licenses and job.state is State.PENDING for job in jobs):
             self.reconciler.conditions.licenses = self._slurm.licenses()

@@ -50,11 +50,31 @@ class LimitUse:
         other._licenses, other._taken = dict(self._licenses), self._taken.copy()
         return other
 
+    def run(self, job: SlurmJob, gpus: int, is_in_spent: bool) -> None:
+        """A job runs on so many GPUs.
+
+        Under limits on what is spent, Slurm counts all of its time limit, of which some is spent by now.
+
+        Args:
+            job: The job.
+            gpus: That many.
+            is_in_spent: It ran already when Slurm showed what is spent, and is part of what it showed.
+        """
+        self.hold(job, gpus)
+        in_full = 0.0 if is_in_spent else job.time_limit_s or 0.0
+        for limit in self._counting(job):
+            if limit.counted is Counted.SPENT:
+                rest = _amount(limit, job, gpus, in_full) - _amount(limit, job, gpus, self._left_s(job))
+                self._taken[limit.name, _whose(limit, job)] += rest
+
+    def _left_s(self, job: SlurmJob) -> float:
+        """How long a job may still run, seconds."""
+        limit_s = job.time_limit_s or 0.0
+        return limit_s if job.start_s is None else max(0.0, job.start_s + limit_s - self._now)
+
     def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
         """A job holds so many GPUs, its licences are no longer free; with -1 as the factor it does not."""
-        left_s = job.time_limit_s or 0.0
-        if job.start_s is not None:
-            left_s = max(0.0, job.start_s + left_s - self._now)
+        left_s = self._left_s(job)
         for limit in self._counting(job):
             self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, left_s)
 
@@ -102,7 +122,7 @@ class LimitUse:
                 return "all of it is spent" if is_asked else ""
             if not self._safe or limit.of == "time":  # then Slurm, too, goes by what is spent alone
                 return ""
-            taken += limit.spent
+            taken += limit.spent + limit.running
         if not asked or taken + asked <= limit.most:
             return ""
         if limit.of == "job":

@@ -25,6 +25,9 @@ _RESERVED = "a reservation begins before its time limit ends on too many of the 
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
 _NOWHERE = "too few nodes of its {} have the features, CPUs and memory that it asks for"
 
+RunKey = tuple[str, float | None]
+"""A job, by its number, and when it started."""
+
 
 class StartConditions:
     """Slurm's conditions as of the last look.
@@ -35,6 +38,7 @@ class StartConditions:
 
     Attributes:
         limits: Limits of QOS and associations.
+        runs_in_spent: The runs that are part of what is spent of limits, each a job and its start.
         partitions: The partitions by name.
         licenses: Free licences by name.
         blocks: The blocks of topology/block.
@@ -46,6 +50,7 @@ class StartConditions:
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
         self._managed_jobs, self._state = managed_jobs, state
         self.limits = AccountingLimits()
+        self.runs_in_spent: Collection[RunKey] = ()
         self.partitions: Mapping[str, Partition] = {}
         self.licenses: Mapping[str, int] = {}
         self.blocks = BlockTopology()
@@ -262,7 +267,7 @@ class StartConditions:
                 use.promise(job, sum(managed.phase.gpus.values()))
             elif job.state in HOLDS_GPUS:
                 held = job.gpus or (managed.gpus if managed else {})  # coming to its end, it shows none
-                use.hold(job, sum(held.values()))
+                use.run(job, sum(held.values()), (job.job_id, job.start_s) in self.runs_in_spent)
             elif managed is None and _waits_in_slurm(job) and job.reason in ("", "Priority"):
                 use.promise(job, 0)  # Slurm has found nothing yet that keeps it
         return use

@@ -107,6 +107,10 @@ class WatchedSlurm:
         """The limits of QOS and associations."""
         return self.slurm.limits()
 
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """What is spent of them."""
+        return self.slurm.spent(accounting)
+
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of topology/block."""
         return self.slurm.blocks(partitions)

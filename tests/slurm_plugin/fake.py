@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 from dally.jobs.job import Job
-from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
+from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.orders import (
     Annotate,
@@ -76,6 +76,9 @@ class FakeSlurm:
         total_licenses: How many there are of each licence.
         most_gpus: Most GPUs that the jobs of a QOS may hold at once, by QOS.
         told_limits: The limits that are told; None: slurmdbd is away.
+        safe: It is told that jobs must be able to run to their end under limits on minutes.
+        most_minutes: Most GPU minutes that the jobs of a QOS may have, by QOS, enforced as with `safe`.
+        spent_min: Of these, what jobs had that have ended.
         told_blocks: The blocks; it starts no job farther apart than they and its segment allow.
         factors: What priorities are made of; None: that cannot be read.
         rules: What partitions demand, by name; those not named demand nothing.
@@ -104,6 +107,9 @@ class FakeSlurm:
         self.total_licenses: dict[str, int] = {}
         self.most_gpus: dict[str, int] = {}
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
+        self.safe = False
+        self.most_minutes: dict[str, float] = {}
+        self.spent_min: dict[str, float] = {}
         self.told_blocks = BlockTopology()
         self.factors: PriorityFactors | None = PriorityFactors()
         self.rules: dict[str, Partition] = {}
@@ -177,7 +183,23 @@ class FakeSlurm:
         self._answer()
         if self.told_limits is None:
             raise SlurmUnavailableError("sacctmgr: Problem talking to the database: Connection refused")
-        return AccountingLimits(self.told_limits)
+        return AccountingLimits(self.told_limits, safe=self.safe)
+
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        """The limits on GPU minutes of a QOS with what it has spent; what a job uses is booked at its end."""
+        self._answer()
+        limits = (
+            replace(each, spent=self.spent_min[each.qos], running=self._running_min(each.qos))
+            if each.counted is Counted.SPENT and each.qos in self.spent_min
+            else each
+            for each in accounting.limits
+        )
+        return replace(accounting, limits=tuple(limits))
+
+    def _running_min(self, qos: str) -> float:
+        """GPU minutes that the jobs of a QOS may take that run now, from their start to their limit."""
+        run = (job for job in self._jobs.values() if job.gpus and job.spec.qos == qos)
+        return sum(sum(job.gpus.values()) * (job.limit_s or 0.0) / 60 for job in run)
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """What is told of blocks."""
@@ -472,7 +494,7 @@ class FakeSlurm:
             return "PartitionTimeLimit"
         if not rules.min_nodes <= job.min_nodes <= rules.max_nodes:
             return "PartitionNodeLimit"
-        if not spec.licenses and spec.qos not in self.most_gpus:
+        if not spec.licenses and spec.qos not in (*self.most_gpus, *self.most_minutes):
             return ""
         run = [other for other in self._jobs.values() if other.gpus]
         taken = sum(other.spec.licenses == spec.licenses for other in run)
@@ -482,6 +504,9 @@ class FakeSlurm:
             return "Licenses"
         if held + asked > self.most_gpus.get(spec.qos, inf):
             return "QOSGrpGRES"
+        minutes = self.spent_min.get(spec.qos, 0.0) + self._running_min(spec.qos)
+        if minutes + asked * (job.limit_s or 0.0) / 60 > self.most_minutes.get(spec.qos, inf):
+            return "QOSGrpGRESMinutes"
         return ""
 
     def _is_throttled(self, job: FakeJob) -> bool:
@@ -557,6 +582,8 @@ class FakeSlurm:
         """Take a job off its nodes, at once or after it has been completing."""
         job.run_number += 1
         job.keep_progress(self.now_s)
+        if job.spec.qos in self.spent_min and job.start_s is not None:
+            self.spent_min[job.spec.qos] += sum(job.gpus.values()) * (self.now_s - job.start_s) / 60
 
         def leave() -> None:
             self._used.subtract(job.gpus)

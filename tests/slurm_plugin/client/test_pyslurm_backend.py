@@ -87,6 +87,10 @@ class Cluster:
         self._answer()
         return AccountingLimits()
 
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        self._answer()
+        return accounting
+
     def priority_factors(self) -> PriorityFactors:
         self._answer()
         return PriorityFactors()

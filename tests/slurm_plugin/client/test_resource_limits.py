@@ -1,9 +1,11 @@
 """Limits of QOS and associations as sacctmgr shows them, and which jobs they hold for."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
-from slurm_plugin.client.resource_limits import enforced_for, is_safe, read_limits, with_spent
+from slurm_plugin.client.resource_limits import enforced_for, is_safe, qos_columns, read_limits, with_spent
 from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 
@@ -121,12 +123,45 @@ QOS=pot(2) UsageRaw=60.99 GrpWall=60(1.17) GrpTRESMins=cpu=N(1),gres/gpu=4(4) Ac
 
 def test_what_is_spent_is_read_from_slurmctld() -> None:
     read = with_spent(read_limits(SPENT_QOS, SPENT_ASSOCIATIONS), ASSOC_MGR)
-    assert {each.name: (each.most, each.spent) for each in read.limits} == {
-        "GrpTRESMins of QOS pot": (4, 4),
-        "GrpWall of QOS pot": (60, 1.17),
-        "GrpTRESMins of account lab": (100, 40),
-        "GrpTRESMins of user ann in account lab": (9, 8),
+    assert {each.name: (each.most, each.spent, each.running) for each in read.limits} == {
+        "GrpTRESMins of QOS pot": (4, 4, 0),
+        "GrpWall of QOS pot": (60, 1.17, 0),
+        "GrpTRESMins of account lab": (100, 40, 2),
+        "GrpTRESMins of user ann in account lab": (9, 8, 0),
     }
+
+
+# As `sacctmgr --noheader --parsable2 show qos` of 26.05.5 printed them. Of jobs of 4 GPUs for 3, 6, 1 and 2
+# minutes its squeue showed the first and the third as running, with 16 GPU minutes; the others pended with
+# MaxGRESRunMinsPerUser and MaxGRESRunMinsPerAccount. 22.05.8, which showed the same limit, ran the first two.
+RUN_MINUTES_OF_26_05 = """normal|||||||||||||||||
+runuser||||||||||||||||gres/gpu=20|
+runacct|||||||||||||||||gres/gpu=20
+"""
+
+
+def test_minutes_that_each_user_or_account_has_yet_to_run_are_limited_from_24_05_on() -> None:
+    read = read_limits(RUN_MINUTES_OF_26_05, "", (26, 5))
+    for qos, column in (("runuser", "MaxTRESRunMinsPerUser"), ("runacct", "MaxTRESRunMinsPerAccount")):
+        use, starts = LimitUse(read, {}, PARTITIONS), dict[int, str]()
+        for minutes in (3, 6, 1, 2):
+            asked = replace(job(qos=qos), time_limit_s=60.0 * minutes, tres={"gres/gpu": 4.0})
+            starts[minutes] = use.refusal(asked, 4)
+            if not starts[minutes]:
+                use.hold(asked, 4)
+        assert (starts[3], starts[1]) == ("", "")
+        why = f"{column} of QOS {qos} is 20 GPU minutes"
+        assert (starts[6], starts[2]) == (f"{why}: 12 taken, 24 asked for", f"{why}: 16 taken, 8 asked for")
+        other = replace(asked, user="bob", account="lab")
+        assert use.refusal(other, 4) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "is_read"), [((22, 5), False), ((23, 11), False), ((24, 5), True), ((26, 5), True)]
+)
+def test_before_24_05_they_are_not_even_asked_for(version: tuple[int, int], is_read: bool) -> None:
+    assert ("MaxTRESRunMinsPerUser" in qos_columns(version).split(",")) == is_read
+    assert bool(read_limits(RUN_MINUTES_OF_26_05, "", version).limits) == is_read
 
 
 def test_safe_limits_are_known() -> None:

@@ -92,9 +92,44 @@ def test_minutes_that_running_jobs_have_left_count() -> None:
 def test_with_safe_limits_a_job_starts_only_if_enough_is_left_for_all_of_it() -> None:
     limit = of_low("GrpTRESMins", 20, counted=Counted.SPENT, spent=10)
     use = LimitUse(AccountingLimits((limit,), safe=True), {}, {}, now=60.0)
-    use.hold(asks(1, 3, start_s=60.0), 1)
+    use.run(asks(1, 3, start_s=60.0), 1, is_in_spent=False)
     assert use.refusal(asks(1, 7), 1) == ""
     assert use.refusal(asks(1, 8), 1).endswith("20 GPU minutes: 13 taken, 8 asked for")
+
+
+@pytest.mark.parametrize(("is_in_spent", "running"), [(True, 12.0), (False, 0.0)])
+def test_what_running_jobs_have_used_counts_though_slurm_has_not_booked_it(
+    is_in_spent: bool, running: float
+) -> None:
+    limit = of_low("GrpTRESMins", 20, counted=Counted.SPENT, spent=1, running=running)
+    use = LimitUse(AccountingLimits((limit,), safe=True), {}, {}, now=120.0)
+    runs = asks(4, 3, start_s=0.0)
+    use.run(runs, 4, is_in_spent)
+    assert use.refusal(asks(1, 7), 1) == ""
+    assert use.refusal(asks(1, 8), 1).endswith("20 GPU minutes: 13 taken, 8 asked for")
+    use.give_back(runs, 4)  # what it had is spent, the rest is not
+    assert use.refusal(asks(1, 11), 1) == ""
+    assert use.refusal(asks(1, 12), 1).endswith("20 GPU minutes: 9 taken, 12 asked for")
+
+
+def test_under_safe_limits_no_job_starts_beyond_one_while_others_use_it(tmp_path: Path) -> None:
+    site = limited(tmp_path, of_low("GrpTRESMins", 100, counted=Counted.SPENT))
+    site.slurm.safe, site.slurm.most_minutes, site.slurm.spent_min = True, {"low": 100}, {"low": 0.0}
+    asked: dict[str, Any] = {"gpus_per_node": 4, "qos": "low", "time_limit_s": 600.0}
+    early = site.submit(run_time_s=280.0, **asked)
+    late = site.submit(run_time_s=590.0, **asked)
+    other: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 9000.0, "checkpoint_exit_s": 1.0}
+    others = [site.submit("", "USR1", 20, user="bob", **other) for _ in range(2)]
+    site.live(10)
+    third = site.submit(run_time_s=100.0, **asked)
+    site.live(270)
+    assert site.managed(third).reason == ("GrpTRESMins of QOS low is 100 GPU minutes: 80 taken, 40 asked for")
+    site.live(290)  # what the first did not use is soon known to be there
+    assert [site.states()[job] for job in (early, late, third)] == ["COMPLETED", "RUNNING", "RUNNING"]
+    site.live(400)
+    assert site.states()[third] == "COMPLETED"
+    assert {site.states()[job] for job in others} == {"RUNNING"}
+    assert not site.events("stop", "start_failed")
 
 
 def test_a_limit_on_the_minutes_of_a_job_bounds_the_time_that_it_may_be_given() -> None:

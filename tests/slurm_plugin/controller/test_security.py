@@ -123,6 +123,9 @@ class Crowded:
     def limits(self) -> AccountingLimits:
         return self.slurm.limits()
 
+    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
+        return self.slurm.spent(accounting)
+
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         return self.slurm.blocks(partitions)
 

@@ -196,7 +196,7 @@ def soak(site: LiveSite, hours: float, most_jobs: int, faulty: bool, seed: int) 
     try:
         site.wait_for(lambda: not site.leaked(), "all jobs to end", LAST_S)
     except AssertionError:
-        leaked = site.leaked()
+        leaked = f"{site.leaked()}\n{site.local_slurm.run('scontrol', 'show', 'node')}"
     return found(site, jobs, plan.counts, [*over], leaked)
 
 

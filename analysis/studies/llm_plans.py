@@ -14,6 +14,7 @@ import click
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from analysis.advise.segments import with_interval
 from analysis.studies.common import CountedEvents, StudyCommand, publish, simulate, write_option
 from dally.cluster import load_cluster
 from dally.cluster.idle_cluster import IdleCluster
@@ -29,7 +30,7 @@ from dally.runs.records import JobRecord
 from dally.runs.summary import quantile
 from dally.traces import load_trace
 from dally.words import duration
-from simulator.sweep.groups import Mean, mean, ratio_of_means
+from simulator.sweep.groups import mean, ratio_of_means
 
 FABRICS = {"Ethernet": "ethernet-512", "InfiniBand": "infiniband-512"}
 LARGEST = (256, 64)
@@ -273,10 +274,10 @@ def results_table(found: Found) -> str:
             [
                 *_name(variant),
                 duration(fmean(run.jct_s[0] for run in runs)),
-                "" if variant == BASE else _change(ratio_of_means(pairs)),
+                "" if variant == BASE else with_interval(ratio_of_means(pairs)),
                 duration(fmean(run.jct_s[1] for run in runs)),
                 duration(fmean(run.training_jct_s for run in runs)),
-                "" if variant == BASE else _change(ratio_of_means(trained)),
+                "" if variant == BASE else with_interval(ratio_of_means(trained)),
                 duration(fmean(run.wait_p99_s for run in runs)),
                 f"{held.value:+.2f}" + ("" if held.half is None else f" ±{held.half:.2f}"),
                 f"{fmean(run.occupancy for run in runs):.1%}",
@@ -304,11 +305,6 @@ def classes_table(found: Found) -> str:
 
 def _name(variant: LlmVariant) -> tuple[str, str]:
     return f"`{variant.policy}`", variant.knows + (", names over racks" if variant.dealt else "")
-
-
-def _change(ratio: Mean) -> str:
-    around = "" if ratio.half is None else f" ±{100 * ratio.half:.0f}"
-    return f"{100 * (ratio.value - 1):+.0f}{around} %"
 
 
 def draw(found: Mapping[str, Found], path: Path) -> None:

@@ -67,11 +67,11 @@ class TrainingPlan:
         axes = {name: value for name, value in parts.items() if name not in _KEYS}
         if gpus is not None and "dp" not in axes:
             others = Parallelism.parse(
-                _text({name: axes[name] for name in ("tp", "pp", "cp") if name in axes})
+                plan_text({name: axes[name] for name in ("tp", "pp", "cp") if name in axes})
             )
             axes["dp"] = str(max(1, gpus // others.gpus))
         return cls(
-            Parallelism.parse(_text(axes)),
+            Parallelism.parse(plan_text(axes)),
             _whole("sequence", parts["sequence"]),
             _whole("micro", parts.get("micro", "1")),
             parts.get("precision", PRECISIONS[0]),
@@ -104,7 +104,8 @@ def plan_parts(text: str) -> dict[str, str]:
     return parts
 
 
-def _text(parts: Mapping[str, str]) -> str:
+def plan_text(parts: Mapping[str, str]) -> str:
+    """The text of a plan's parts, as `plan_parts` reads it."""
     return ",".join(f"{name}={value}" for name, value in parts.items())
 
 

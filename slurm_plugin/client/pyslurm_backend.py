@@ -22,10 +22,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from dally.jobs.job import Job
-from slurm_plugin.client.accounting_limits import AccountingLimits
-from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records, in_order
+from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.job_json import HOLDS, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available
@@ -34,8 +32,6 @@ from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
-    Partition,
-    PriorityFactors,
     Reservation,
     Slurm,
     SlurmJob,
@@ -79,8 +75,8 @@ class Commands(Slurm, Protocol):
         """All jobs by that number."""
 
 
-class PyslurmSlurm:
-    """The `Slurm` interface on the module pyslurm.
+class PyslurmSlurm(ForwardingSlurm):
+    """The `Slurm` interface on the module pyslurm; commands answer what is asked rarely.
 
     A request blocks the whole process until slurmctld answers or its MessageTimeout is over. Long task lists
     of arrays come cut unless SLURM_BITSTR_LEN is 0 in the environment.
@@ -92,6 +88,7 @@ class PyslurmSlurm:
     """
 
     def __init__(self, module: Any, commands: Commands, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(commands)
         self._pyslurm = module
         self._commands = commands
         self._clock = clock
@@ -143,38 +140,6 @@ class PyslurmSlurm:
             self._reservations = self._commands.reservations()
         self._shown = shown
         return tuple(each for each in self._reservations if each.name in shown)
-
-    def partitions(self) -> tuple[Partition, ...]:
-        """All partitions, by commands: they are asked for rarely."""
-        return self._commands.partitions()
-
-    def limits(self) -> AccountingLimits:
-        """The limits, by commands."""
-        return self._commands.limits()
-
-    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
-        """What is spent of them, by commands."""
-        return self._commands.spent(accounting)
-
-    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
-        """The blocks, by commands."""
-        return self._commands.blocks(partitions)
-
-    def priority_factors(self) -> PriorityFactors:
-        """The factors, by commands."""
-        return self._commands.priority_factors()
-
-    def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        """Fair shares, by command line."""
-        return self._commands.fair_shares()
-
-    def licenses(self) -> Mapping[str, int]:
-        """Free licences by name, by commands: few jobs ask for any."""
-        return self._commands.licenses()
-
-    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
-        """The jobs that ended in the last days, by commands: they are asked for once."""
-        return self._commands.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders, in this order: by pyslurm what it can, else with its neighbours by commands.

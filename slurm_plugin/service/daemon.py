@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -12,18 +12,12 @@ from typing import Any, TextIO
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
 from dally.errors import DallyError, InputError
-from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
-from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.backends import open_slurm
-from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.orders import Order
 from slurm_plugin.client.slurm import (
-    Partition,
-    PriorityFactors,
-    Reservation,
     Slurm,
-    SlurmJob,
     SlurmNode,
     SlurmUnavailableError,
 )
@@ -74,66 +68,26 @@ class DaemonLog:
                 self._out = None
 
 
-class WatchedSlurm:
+class WatchedSlurm(ForwardingSlurm):
     """Slurm, of which the daemon keeps what nodes it showed, and counts what it was ordered.
 
     Attributes:
-        slurm: Who answers.
         shown: The nodes of the last answer.
     """
 
     def __init__(self, slurm: Slurm, metrics: Metrics) -> None:
-        self.slurm, self._metrics = slurm, metrics
+        super().__init__(slurm)
+        self._metrics = metrics
         self.shown: tuple[SlurmNode, ...] = ()
-
-    def jobs(self) -> tuple[SlurmJob, ...]:
-        """All jobs."""
-        return self.slurm.jobs()
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
-        self.shown = self.slurm.nodes()
+        self.shown = super().nodes()
         return self.shown
-
-    def reservations(self) -> tuple[Reservation, ...]:
-        """All reservations."""
-        return self.slurm.reservations()
-
-    def partitions(self) -> tuple[Partition, ...]:
-        """All partitions."""
-        return self.slurm.partitions()
-
-    def limits(self) -> AccountingLimits:
-        """The limits of QOS and associations."""
-        return self.slurm.limits()
-
-    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
-        """What is spent of them."""
-        return self.slurm.spent(accounting)
-
-    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
-        """The blocks of topology/block."""
-        return self.slurm.blocks(partitions)
-
-    def priority_factors(self) -> PriorityFactors:
-        """What the priorities of jobs are made of."""
-        return self.slurm.priority_factors()
-
-    def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        """The fair shares of associations."""
-        return self.slurm.fair_shares()
-
-    def licenses(self) -> Mapping[str, int]:
-        """Free licences by name."""
-        return self.slurm.licenses()
-
-    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
-        """The jobs that ended in the last days."""
-        return self.slurm.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""
-        answers = self.slurm.run(orders)
+        answers = super().run(orders)
         self._metrics.orders(orders, answers)
         return answers
 

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.jobs.training_plan import TrainingPlan, plan_parts
+from dally.jobs.training_plan import TrainingPlan, plan_parts, plan_text
 from dally.profiles.parallel.transformer import is_transformer
 from slurm_plugin.request import Request
 from slurm_plugin.submit.command_plan import CommandPlan, read_command
@@ -42,11 +42,11 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
             raise InputError("it names none")
         if not batch:
             raise InputError("a plan needs --global-batch=N, the sequences of a step on all GPUs")
-        plan = TrainingPlan.parse(_text(parts), gpus or _fewest_gpus(parts))
+        plan = TrainingPlan.parse(plan_text(parts), gpus or _fewest_gpus(parts))
         if gpus and (gpus != plan.gpus or batch % plan.batch_step):
             step = f"a multiple of {plan.batch_step} sequences"
             raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
-        planned = replace(request, plan=_text(parts), batch=batch, model=model)
+        planned = replace(request, plan=plan_text(parts), batch=batch, model=model)
     except InputError as error:
         if said:
             raise
@@ -57,7 +57,7 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
         return request, (f"note: {unread}",) if told else ()
     notes = []
     if found.plan:
-        told = f"plan {_text(parts)} and batch {batch}"
+        told = f"plan {plan_text(parts)} and batch {batch}"
         notes.append(f"note: {told} are read from the command line; --parallel and --global-batch override")
     if not is_transformer(model):
         named = f"model {model} is not" if model else "no --model names"
@@ -76,10 +76,6 @@ def asked_gpus(settings: Mapping[str, str | None]) -> int | None:
     if len(found) != 1 or found[0][0] is None or not found[0][1].isdecimal():
         return None
     return int(found[0][0][1]) * int(found[0][1])
-
-
-def _text(parts: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={value}" for name, value in parts.items())
 
 
 def _fewest_gpus(parts: Mapping[str, str]) -> int:

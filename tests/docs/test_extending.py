@@ -121,7 +121,7 @@ def test_the_configuration_takes_the_backend_and_no_unknown_one(folder: Path) ->
         ),
         (
             "my_site/audited.py",
-            "self._slurm = slurm or CommandLine()",
+            "super().__init__(slurm or CommandLine())",
             "raise KeyError('site')",
             "python -c \"from slurm_plugin.client.backends import open_slurm; open_slurm('audited')\"",
             r"dally\.extensions\.ExtensionError: dally\.slurm_backends 'audited' \(my_site\.audited, "

@@ -3,7 +3,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dally.errors import InputError
-from dally.jobs.job import Job
-from slurm_plugin.client.accounting_limits import AccountingLimits
-from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.orders import (
     LockPartition,
@@ -33,11 +31,7 @@ from slurm_plugin.client.orders import (
 from slurm_plugin.client.scontrol import check, run_checked, steps
 from slurm_plugin.client.slurm import (
     Hold,
-    Partition,
-    PriorityFactors,
-    Reservation,
     SlurmJob,
-    SlurmNode,
     State,
 )
 from slurm_plugin.controller.controller import Controller
@@ -100,46 +94,16 @@ _JOBS = st.builds(
 )
 
 
-class Crowded:
+class Crowded(ForwardingSlurm):
     """The fake Slurm with jobs of alice beside its own."""
 
     def __init__(self, slurm: FakeSlurm) -> None:
-        self.slurm = slurm
+        super().__init__(slurm)
         self.alices: tuple[SlurmJob, ...] = ()
         self.orders: list[Order] = []
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         return (*self.alices, *self.slurm.jobs())
-
-    def nodes(self) -> tuple[SlurmNode, ...]:
-        return self.slurm.nodes()
-
-    def reservations(self) -> tuple[Reservation, ...]:
-        return self.slurm.reservations()
-
-    def partitions(self) -> tuple[Partition, ...]:
-        return self.slurm.partitions()
-
-    def limits(self) -> AccountingLimits:
-        return self.slurm.limits()
-
-    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
-        return self.slurm.spent(accounting)
-
-    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
-        return self.slurm.blocks(partitions)
-
-    def priority_factors(self) -> PriorityFactors:
-        return self.slurm.priority_factors()
-
-    def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        return self.slurm.fair_shares()
-
-    def licenses(self) -> Mapping[str, int]:
-        return self.slurm.licenses()
-
-    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
-        return self.slurm.ended_jobs(partitions, days)
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         self.orders += orders

@@ -11,6 +11,7 @@ from statistics import fmean
 
 import click
 
+from analysis.advise.segments import with_interval
 from analysis.studies.common import StudyCommand, publish, simulate, write_option
 from analysis.studies.llm_plans import ASSUMED, HeldUntil, stretch, without_plans
 from dally.cluster import load_cluster
@@ -187,10 +188,10 @@ def results_table(found: Found) -> str:
                 _per_cent(mean([run.occupancy for run in runs])),
                 "" if variant == blind else _points(runs, found[blind]),
                 duration(fmean(run.large_jct_s for run in runs)),
-                "" if variant == BASE else _change(ratio_of_means(large)),
+                "" if variant == BASE else with_interval(ratio_of_means(large)),
                 duration(fmean(run.large_wait_p99_s for run in runs)),
                 duration(fmean(run.jct_s for run in runs)),
-                "" if variant == BASE else _change(ratio_of_means(every)),
+                "" if variant == BASE else with_interval(ratio_of_means(every)),
                 f"{100 * fmean(run.lost for run in runs):+.2f}",
             ]
         )
@@ -221,7 +222,7 @@ def spares_table(found: Found) -> str:
                 _per_cent(mean([run.occupancy for run in runs])),
                 _per_cent(mean([run.occupancy for run in free])),
                 _points(free, runs),
-                _change(ratio_of_means(large)),
+                with_interval(ratio_of_means(large)),
             ]
         )
     headings = (
@@ -240,11 +241,6 @@ def _points(runs: Sequence[SegmentRun], base: Sequence[SegmentRun]) -> str:
 def _per_cent(of: Mean) -> str:
     around = "" if of.half is None else f" ±{100 * of.half:.1f}"
     return f"{100 * of.value:.1f}{around} %"
-
-
-def _change(ratio: Mean) -> str:
-    around = "" if ratio.half is None else f" ±{100 * ratio.half:.0f}"
-    return f"{100 * (ratio.value - 1):+.0f}{around} %"
 
 
 @click.command(cls=StudyCommand)

@@ -21,6 +21,7 @@ from slurm_plugin.config import Config
 from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.admission import Admission
 from slurm_plugin.controller.companions import Companions
+from slurm_plugin.controller.gpu_count_watch import GpuCountWatch
 from slurm_plugin.controller.job_requests import RequestReader, release_order, shown_size
 from slurm_plugin.controller.managed_job import (
     NEW,
@@ -82,6 +83,7 @@ class Reconciler:
         companions: Of elastic jobs.
         conditions: What Slurm would hold against a start beside GPUs.
         admission: Which waiting jobs the policy sees.
+        gpu_counts: Where Slurm counts GPUs wrong.
     """
 
     def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
@@ -104,6 +106,7 @@ class Reconciler:
             transitions, self._reader, self.conditions, self.pending_starts, self._requeues, config, log
         )
         self._segments = SegmentWatch(self.managed_jobs, log)
+        self.gpu_counts = GpuCountWatch(log)
         self._seen: dict[str, SlurmJob] = {}
         self._before: dict[str, SlurmJob] = {}
         self._last_s = -inf
@@ -144,6 +147,7 @@ class Reconciler:
         The order matters: GPUs must be free in the state before another job is told to hold them, so first
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
+        self.gpu_counts.observe(jobs, nodes, self.state.topology.machine_index, now)
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
         reservations = [*reservations]
         self._reader.reservations = {each.name: each for each in reservations}

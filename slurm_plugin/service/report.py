@@ -41,6 +41,7 @@ class Report:
         nodes: Number of nodes.
         jobs: All jobs, in no order.
         gpus: GPUs in all, in use, free, and unavailable: others', promised, or of closed nodes.
+        miscounted: GPUs that Slurm counts as in use and no job holds, by node; see `GpuCountWatch`.
         most_free: For each level, the free GPUs of that one domain which has most of them.
         timers: How long gangs of the sizes that wait or run decline GPUs above a `level`: `gpus`, `delay_s`
             (None: for ever), and the number of `waits` from which that was learnt.
@@ -58,6 +59,7 @@ class Report:
     nodes: int
     jobs: tuple[JobData, ...]
     gpus: Mapping[str, int]
+    miscounted: Mapping[str, int]
     most_free: Mapping[str, int]
     timers: tuple[Mapping[str, Any], ...]
     decisions: Mapping[str, int]
@@ -109,6 +111,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
             "free": free,
             "unavailable": unavailable,
         },
+        miscounted=dict(controller.reconciler.gpu_counts.miscounted),
         most_free={
             level: max(state.free.on(domain.index) for domain in domains)
             for level, domains in zip(topology.levels, topology.level_domains, strict=True)

@@ -48,11 +48,19 @@ def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         gpus = said["gpus"]
         use = f"{gpus['used']} used by Dally's jobs, {gpus['free']} free, {gpus['unavailable']} unavailable"
         yield "GPUs", f"{gpus['total']} on {said['nodes']} nodes: {use}"
+        if wrong := miscounted(said):
+            yield "", wrong
         for number, text in enumerate(timer_lines(said["timers"])):
             yield "" if number else "timers", text
     for number, problem in enumerate(reversed(said["problems"][-_MOST_PROBLEMS:])):
         text = f"{clock(problem['t'])} {problem['event']}: {clean(problem['reason'])}"
         yield "" if number else "problems", text
+
+
+def miscounted(said: Mapping[str, Any]) -> str:
+    """Where Slurm counts GPUs as in use that no job holds, and what helps; empty if nowhere."""
+    nodes = [f"{gpus} of {name}" for name, gpus in sorted(said["miscounted"].items())]
+    return f"Slurm counts {', '.join(nodes)} as in use by no job; run: scontrol reconfigure" if nodes else ""
 
 
 def timer_lines(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

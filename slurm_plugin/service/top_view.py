@@ -13,7 +13,7 @@ from rich.text import Text
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import clean, clock, lasting
 from slurm_plugin.service.queue_command import table
-from slurm_plugin.service.status_command import timer_lines
+from slurm_plugin.service.status_command import miscounted, timer_lines
 
 _BAD, _ODD, _HEAD, _OLD = "bold red", "yellow", "bold", "dim"
 _WEIGHTS = {
@@ -103,6 +103,8 @@ def _head(view: ControllerView, now_s: float, width: int, roomy: bool) -> Iterat
     age_s = status["age_s"] + now_s - view.seen_s
     yield Text(f"cycle   {lasting(age_s)} ago, took {status['cycle_s']:.2f} s; {status['policy']}")
     yield _gpus(status, width)
+    if wrong := miscounted(status):
+        yield Text(wrong, _ODD)
     *below, _ = status["most_free"].items()
     free = (f"{gpus} in one {level}" for level, gpus in below)
     yield Text(f"free    at most {', '.join(free)}")

@@ -49,6 +49,7 @@ def picture(pending: int, running: int = 0, ineligible: int = 0, **status: Any) 
         "nodes": 8,
         "jobs": counts,
         "gpus": {"total": 64, "used": used, "free": 64 - used, "unavailable": 0},
+        "miscounted": {},
         "most_free": {"machine": 8, "rack": 16, "network": 64 - used},
         "timers": [
             {"level": level, "gpus": gpus, "delay_s": delay_s, "waits": 0}

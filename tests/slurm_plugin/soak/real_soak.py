@@ -53,6 +53,7 @@ class SoakFindings:
         jobs: Jobs submitted.
         faults: Faults by kind.
         preempted: Jobs stopped for others.
+        recounts: How often Slurm was made to count GPUs anew; its 22.05 miscounts after restarts.
         refused: Starts that Slurm refused, by its reason; a fault may be why.
         lost: Jobs that never came to their end.
         twice: Jobs of which two runs overlapped, or that came to their end twice.
@@ -65,6 +66,7 @@ class SoakFindings:
     jobs: int
     faults: Counter[str]
     preempted: int
+    recounts: int
     refused: Counter[str]
     lost: list[str]
     twice: list[str]
@@ -139,6 +141,7 @@ class FaultPlan:
         self._next_s = time.monotonic() + random.uniform(*FAULT_EVERY_S) if faulty else float("inf")
         self._end: Callable[[], object] | None = None
         self.counts = Counter[str]()
+        self.recounts = 0
 
     @property
     def under_way(self) -> bool:
@@ -164,6 +167,14 @@ class FaultPlan:
             self._end = None
         self._next_s = time.monotonic() + self._random.uniform(*FAULT_EVERY_S)
 
+    def recount(self) -> None:
+        """Do what `dally status` says helps where Slurm counts GPUs as in use by no job."""
+        if self._site.page("/status").get("miscounted"):
+            self._site.local_slurm.run("scontrol", "reconfigure")
+            set_up_nodes(self._site.local_slurm)
+            self._site.cycles(1)
+            self.recounts += 1
+
 
 def soak(site: LiveSite, hours: float, most_jobs: int, faulty: bool, seed: int) -> SoakFindings:
     """Submit random jobs for so long, or so many, then let all end.
@@ -182,6 +193,7 @@ def soak(site: LiveSite, hours: float, most_jobs: int, faulty: bool, seed: int) 
     while len(jobs) < most_jobs and time.monotonic() < end_s:
         plan.turn()
         if not plan.under_way:
+            plan.recount()
             shown = site.jobs()
             over |= dict.fromkeys(exceeded([*shown.values()]))
             left = {job for job in left if job in shown and shown[job].state is not State.ENDED}
@@ -192,12 +204,17 @@ def soak(site: LiveSite, hours: float, most_jobs: int, faulty: bool, seed: int) 
                     site.local_slurm.run(*random_cpu_job(random))
         time.sleep(0.3)
     plan.mend()
+
+    def settled() -> bool:
+        plan.recount()
+        return not site.leaked()
+
     leaked = ""
     try:
-        site.wait_for(lambda: not site.leaked(), "all jobs to end", LAST_S)
+        site.wait_for(settled, "all jobs to end", LAST_S)
     except AssertionError:
         leaked = f"{site.leaked()}\n{site.local_slurm.run('scontrol', 'show', 'node')}"
-    return found(site, jobs, plan.counts, [*over], leaked)
+    return found(site, jobs, plan, [*over], leaked)
 
 
 def exceeded(jobs: list[SlurmJob]) -> Iterator[str]:
@@ -219,9 +236,7 @@ def exceeded(jobs: list[SlurmJob]) -> Iterator[str]:
             yield f"licence {name}: {licenses[name]}"
 
 
-def found(
-    site: LiveSite, jobs: list[str], faults: Counter[str], over: list[str], leaked: str
-) -> SoakFindings:
+def found(site: LiveSite, jobs: list[str], plan: FaultPlan, over: list[str], leaked: str) -> SoakFindings:
     """Compare what ran with what was submitted."""
     ran = site.local_slurm.work / "ran"
     words = [line.split(" ") for line in ran.read_text(encoding="ascii").splitlines()] if ran.exists() else []
@@ -233,8 +248,9 @@ def found(
     started = {each["job"]: each["t"] for each in reversed(events) if each["event"] == "start"}
     return SoakFindings(
         len(jobs),
-        faults,
+        plan.counts,
         told.preempted,
+        plan.recounts,
         told.refused,
         [job for job in jobs if not ends[job]],
         sorted(twice | {job for job, count in ends.items() if count > 1}),

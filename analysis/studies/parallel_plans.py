@@ -18,7 +18,8 @@ from analysis.studies.published_steps import (
     read_vtrain,
 )
 from dally.markdown import table
-from dally.profiles.parallel.step_constants import USUAL, StepConstants, fit_constants
+from dally.profiles.parallel.constants_fit import fit_constants
+from dally.profiles.parallel.step_constants import USUAL, StepConstants
 
 DIFFERENT = 1.03
 """Two plans differ if one gives so many times the other's tokens per second."""

@@ -11,9 +11,10 @@ from dally.errors import InputError
 from dally.jobs.parallelism import Parallelism
 from dally.jobs.training_plan import PRECISIONS
 from dally.markdown import table
+from dally.profiles.parallel.constants_fit import fit_constants
 from dally.profiles.parallel.gpu_specs import GPUS, GpuSpec, gpu_spec
 from dally.profiles.parallel.rank_groups import whole_machines
-from dally.profiles.parallel.step_constants import StepConstants, fit_constants
+from dally.profiles.parallel.step_constants import StepConstants
 from dally.profiles.parallel.training_step import BatchSizes, TrainingStep
 from dally.profiles.parallel.transformer import MODELS, read_model
 from dally.words import plural, share

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, Requeue, Reserve, Signal
 from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
-from tests.slurm_plugin.fake import REQUEUE_DELAY_S, FakeSlurm
+from tests.slurm_plugin.fake import FakeSlurm
+from tests.slurm_plugin.fake_cluster import REQUEUE_DELAY_S
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.slurm_plugin.fake_reservations import FENCE_S
 

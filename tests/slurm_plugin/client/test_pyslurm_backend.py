@@ -1,25 +1,21 @@
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dally.jobs.job import Job
-from slurm_plugin.client.accounting_limits import AccountingLimits
-from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.changed_jobs import Records
 from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (
     Hold,
-    Partition,
-    PriorityFactors,
     Reservation,
     SlurmJob,
     SlurmNode,
     SlurmUnavailableError,
     State,
 )
+from tests.slurm_plugin.client.pyslurm_rig import PyslurmRig, ScriptedSlurm
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 from tests.slurm_plugin.mock_pyslurm import UNKNOWN_NODE, mock_pyslurm, records_of
@@ -48,104 +44,13 @@ REQUEUED = "job requeued in held state"
 FENCE = Reserve("dally-f1", ("n1", "n2"), "alice")
 
 
-@dataclass
-class Cluster:
-    """A cluster that answers what the test says and keeps what it was asked."""
-
-    all_jobs: tuple[SlurmJob, ...] = ()
-    all_nodes: tuple[SlurmNode, ...] = ()
-    all_reservations: tuple[Reservation, ...] = ()
-    refusal: str | None = None
-    down: bool = False
-    forgets: bool = False
-    ignores_orders: bool = False
-    ran: list[tuple[Order, ...]] = field(default_factory=list)
-    reads: int = 0
-
-    def jobs(self) -> tuple[SlurmJob, ...]:
-        self._answer()
-        return self.all_jobs
-
-    def records(self) -> Records:
-        self._answer()
-        self.reads += 1
-        return records_of(self.all_jobs)
-
-    def nodes(self) -> tuple[SlurmNode, ...]:
-        self._answer()
-        return self.all_nodes
-
-    def reservations(self) -> tuple[Reservation, ...]:
-        self._answer()
-        return self.all_reservations
-
-    def partitions(self) -> tuple[Partition, ...]:
-        self._answer()
-        return ()
-
-    def limits(self) -> AccountingLimits:
-        self._answer()
-        return AccountingLimits()
-
-    def spent(self, accounting: AccountingLimits) -> AccountingLimits:
-        self._answer()
-        return accounting
-
-    def priority_factors(self) -> PriorityFactors:
-        self._answer()
-        return PriorityFactors()
-
-    def fair_shares(self) -> Mapping[tuple[str, str], float]:
-        self._answer()
-        return {}
-
-    def blocks(self, partitions: Sequence[str]) -> BlockTopology:
-        self._answer()
-        return BlockTopology()
-
-    def licenses(self) -> dict[str, int]:
-        self._answer()
-        return {}
-
-    def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
-        self._answer()
-        return ()
-
-    def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
-        self._answer()
-        if self.ignores_orders:
-            raise SlurmUnavailableError("no answer")
-        self.ran.append(tuple(orders))
-        for order in orders:
-            if isinstance(order, Reserve) and self.refusal is None and not self.forgets:
-                self.all_reservations += (Reservation(order.name, order.nodes, 1.0, 61.0),)
-        return (self.refusal,) * len(orders)
-
-    def _answer(self) -> None:
-        if self.down:
-            raise SlurmUnavailableError("no answer")
-
-
-class Rig:
-    """The backend over a mock of pyslurm and a command line that can be told apart."""
-
-    def __init__(self, *jobs: SlurmJob, **mock: Any) -> None:
-        self.cluster = Cluster(jobs)
-        self.commands = Cluster(jobs)
-        self.now_s = 3e9
-        self.slurm = PyslurmSlurm(mock_pyslurm(self.cluster, **mock), self.commands, lambda: self.now_s)
-
-    def change(self, *jobs: SlurmJob) -> None:
-        self.cluster.all_jobs = self.commands.all_jobs = jobs
-
-
 def test_jobs_are_what_the_command_line_shows() -> None:
     jobs = (HELD, RUNNING, ENDED, *TASKS)
-    assert Rig(*jobs).slurm.jobs() == jobs
+    assert PyslurmRig(*jobs).slurm.jobs() == jobs
 
 
 def test_changes_of_known_jobs_are_seen_without_a_command() -> None:
-    rig = Rig(HELD, RUNNING)
+    rig = PyslurmRig(HELD, RUNNING)
     rig.slurm.jobs()
     started = replace(
         HELD,
@@ -169,7 +74,7 @@ def test_changes_of_known_jobs_are_seen_without_a_command() -> None:
 
 
 def test_a_new_job_is_read_by_command() -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.slurm.jobs()
     rig.change(HELD, RUNNING)
     assert rig.slurm.jobs() == (HELD, RUNNING)
@@ -177,21 +82,21 @@ def test_a_new_job_is_read_by_command() -> None:
 
 
 def test_the_exit_code_of_a_job_that_ended_is_read_by_command() -> None:
-    rig = Rig(replace(RUNNING, job_id=ENDED.job_id))
+    rig = PyslurmRig(replace(RUNNING, job_id=ENDED.job_id))
     rig.slurm.jobs()
     rig.change(ENDED)
     assert rig.slurm.jobs() == (ENDED,)
 
 
 def test_a_job_that_has_left_is_not_shown_again() -> None:
-    rig = Rig(HELD, RUNNING)
+    rig = PyslurmRig(HELD, RUNNING)
     rig.slurm.jobs()
     rig.change(RUNNING)
     assert rig.slurm.jobs() == (RUNNING,)
 
 
 def test_a_number_given_twice_is_a_new_job() -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.slurm.jobs()
     again = replace(HELD, submit_s=2e9, tres_per_job="gres:gpu:h100:8")
     rig.change(again)
@@ -200,7 +105,7 @@ def test_a_number_given_twice_is_a_new_job() -> None:
 
 @pytest.mark.parametrize("later_s", [REREAD_S, -1.0])
 def test_requests_are_read_again_after_a_while_and_when_the_clock_steps_back(later_s: float) -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.slurm.jobs()
     changed = replace(HELD, tres_per_job="gres:gpu:h100:8")
     rig.change(changed)
@@ -211,7 +116,7 @@ def test_requests_are_read_again_after_a_while_and_when_the_clock_steps_back(lat
 def test_a_task_that_was_touched_keeps_its_number_in_the_array() -> None:
     first, third, *others = TASKS
     jobs = (replace(first, required_nodes=("n1",)), replace(third, restarts=2), *others)
-    assert Rig(*jobs).slurm.jobs() == jobs
+    assert PyslurmRig(*jobs).slurm.jobs() == jobs
 
 
 @pytest.mark.parametrize(
@@ -225,11 +130,11 @@ def test_a_task_that_was_touched_keeps_its_number_in_the_array() -> None:
 )
 def test_who_holds_a_job_is_told_apart(reason: str, hold: Hold) -> None:
     job = replace(HELD, reason=reason, hold=hold)
-    assert Rig(job).slurm.jobs() == (job,)
+    assert PyslurmRig(job).slurm.jobs() == (job,)
 
 
 def test_who_holds_a_job_with_a_description_is_what_commands_say() -> None:
-    rig = Rig(HELD, descriptions={"17": REQUEUED})
+    rig = PyslurmRig(HELD, descriptions={"17": REQUEUED})
     assert rig.slurm.jobs() == (HELD,)
     by_administrator = replace(HELD, reason="JobHeldAdmin", hold=Hold.ADMIN)
     rig.change(by_administrator)
@@ -238,7 +143,7 @@ def test_who_holds_a_job_with_a_description_is_what_commands_say() -> None:
 
 
 def test_a_job_with_a_description_is_released_by_commands_which_look_who_holds_it() -> None:
-    rig = Rig(HELD, descriptions={"17": REQUEUED})
+    rig = PyslurmRig(HELD, descriptions={"17": REQUEUED})
     rig.commands.refusal = "an administrator holds it"
     assert rig.slurm.run([ReleaseOnNodes("17", ("n1", "n2"))]) == ("an administrator holds it",)
     assert rig.cluster.ran == []
@@ -247,8 +152,8 @@ def test_a_job_with_a_description_is_released_by_commands_which_look_who_holds_i
 def test_task_0_that_runs_is_not_taken_for_what_is_left_of_its_array() -> None:
     left = replace(ENDED, job_id="20", array_id="20", state_name="CANCELLED")
     task = replace(RUNNING, job_id="20_0", array_id="20")
-    assert Rig(left, task).slurm.jobs() == (left, task)
-    rig = Rig(*TASKS)
+    assert PyslurmRig(left, task).slurm.jobs() == (left, task)
+    rig = PyslurmRig(*TASKS)
     rig.slurm.jobs()
     rig.change(left, task)
     assert rig.slurm.jobs() == (left, task)
@@ -256,7 +161,7 @@ def test_task_0_that_runs_is_not_taken_for_what_is_left_of_its_array() -> None:
 
 def test_what_is_left_of_a_cancelled_array_is_read_once() -> None:
     left = replace(ENDED, job_id="20", array_id="20", state_name="CANCELLED")
-    rig = Rig(HELD, *TASKS)
+    rig = PyslurmRig(HELD, *TASKS)
     rig.slurm.jobs()
     rig.change(HELD, left)
     rig.commands.all_jobs = (HELD,)  # commands no longer show it
@@ -267,7 +172,7 @@ def test_what_is_left_of_a_cancelled_array_is_read_once() -> None:
 
 @pytest.mark.parametrize("change", [{"time_limit_s": 60.0}, {"qos": "long"}, {"excluded_nodes": ("n9",)}])
 def test_sizes_and_limits_that_pyslurm_shows_are_those_of_now(change: dict[str, Any]) -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.slurm.jobs()
     changed = replace(HELD, **change)
     rig.change(changed)
@@ -275,14 +180,14 @@ def test_sizes_and_limits_that_pyslurm_shows_are_those_of_now(change: dict[str, 
 
 
 def test_a_reservation_that_is_there_already_is_refused() -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     assert rig.slurm.run([FENCE, FENCE]) == (None, "Duplicate reservation name")
     assert rig.slurm.run([FENCE]) == ("Duplicate reservation name",)
     assert rig.cluster.ran == [(FENCE,)]
 
 
 def test_a_reservation_lasts_as_long_as_asked_for() -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.slurm.run([replace(FENCE, minutes=7)])
     assert rig.cluster.ran == [(replace(FENCE, minutes=7),)]
 
@@ -298,14 +203,14 @@ def test_a_reservation_lasts_as_long_as_asked_for() -> None:
     ],
 )
 def test_each_state_is_told_and_an_unknown_one_harms_nothing(name: str, state: State) -> None:
-    (job,) = Rig(replace(RUNNING, state_name=name)).slurm.jobs()
+    (job,) = PyslurmRig(replace(RUNNING, state_name=name)).slurm.jobs()
     assert (job.state, job.state_name) == (state, name)
 
 
 @pytest.mark.parametrize("left", ["afterok:12(unfulfilled)", "singleton(unfulfilled)", "expand:3"])
 def test_dependencies_are_shown_until_nothing_is_left(left: str) -> None:
     job = replace(HELD, dependency=left)
-    rig = Rig(job)
+    rig = PyslurmRig(job)
     assert rig.slurm.jobs() == (job,)
     rig.change(HELD)
     assert rig.slurm.jobs() == (HELD,)
@@ -313,12 +218,12 @@ def test_dependencies_are_shown_until_nothing_is_left(left: str) -> None:
 
 
 def test_a_node_list_that_cannot_be_read_harms_nothing() -> None:
-    (job,) = Rig(replace(HELD, required_nodes=("n1", "n1"))).slurm.jobs()
+    (job,) = PyslurmRig(replace(HELD, required_nodes=("n1", "n1"))).slurm.jobs()
     assert job.required_nodes == ()
 
 
 def test_gpus_in_use_are_counted_from_the_jobs_that_hold_them() -> None:
-    rig = Rig(RUNNING, replace(RUNNING, job_id="21", gpus={"n1": 1}, state_name="SUSPENDED"), LEFT)
+    rig = PyslurmRig(RUNNING, replace(RUNNING, job_id="21", gpus={"n1": 1}, state_name="SUSPENDED"), LEFT)
     rig.cluster.all_nodes = tuple(
         SlurmNode(name, True, "mixed", 8, 0, ("main",), gres="gpu:h100:8") for name in ("n1", "n3")
     )
@@ -340,13 +245,13 @@ def test_gpus_in_use_are_counted_from_the_jobs_that_hold_them() -> None:
     ],
 )
 def test_a_node_is_available_if_nothing_speaks_against_it(state: str, available: bool) -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.cluster.all_nodes = (SlurmNode("n1", available, state, 0, 0, ()),)
     assert rig.slurm.nodes() == rig.cluster.all_nodes
 
 
 def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.cluster.all_reservations = rig.commands.all_reservations = (
         Reservation("night", ("n1", "n2"), 1.0, 2.0, maintenance=True),
         Reservation("none", (), 0.0, 9.0),
@@ -355,7 +260,7 @@ def test_reservations_are_shown_with_their_nodes_one_by_one() -> None:
 
 
 def test_what_reservations_leave_open_is_asked_of_commands_once() -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     flexible = Reservation("flexible", ("n1",), 1.0, 9.0, cpus=4.0, bounds_jobs=False)
     rig.cluster.all_reservations = rig.commands.all_reservations = (flexible,)
     assert rig.slurm.reservations() == (flexible,)
@@ -365,7 +270,7 @@ def test_what_reservations_leave_open_is_asked_of_commands_once() -> None:
     rig.cluster.all_reservations = (longer,)
     with pytest.raises(SlurmUnavailableError):
         rig.slurm.reservations()
-    rig.commands = rig.slurm._commands = Cluster(all_reservations=(longer,))
+    rig.commands = rig.slurm._commands = ScriptedSlurm(all_reservations=(longer,))
     assert rig.slurm.reservations() == (longer,)
     rig.cluster.all_reservations = ()
     assert rig.slurm.reservations() == ()
@@ -373,7 +278,7 @@ def test_what_reservations_leave_open_is_asked_of_commands_once() -> None:
 
 @pytest.mark.parametrize("reservation", [None, "dally-f1"])
 def test_a_placement_needs_no_command(reservation: str | None) -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     order = ReleaseOnNodes("17", ("n1", "n2"), reservation)
     assert rig.slurm.run([order]) == (None,)
     assert (rig.cluster.ran, rig.commands.ran) == ([(order,)], [])
@@ -396,14 +301,14 @@ def test_a_placement_needs_no_command(reservation: str | None) -> None:
     ],
 )
 def test_what_pyslurm_cannot_do_is_done_by_command(job: SlurmJob, order: Order, max_nodes: int) -> None:
-    rig = Rig(job, max_nodes={job.job_id: max_nodes})
+    rig = PyslurmRig(job, max_nodes={job.job_id: max_nodes})
     rig.commands.refusal = "no"
     assert rig.slurm.run([order]) == ("no",)
     assert (rig.cluster.ran, rig.commands.ran) == ([], [(order,)])
 
 
 def test_answers_come_in_the_order_of_the_orders_and_commands_in_as_few_calls_as_that_allows() -> None:
-    rig = Rig(HELD, RUNNING)
+    rig = PyslurmRig(HELD, RUNNING)
     rig.commands.refusal = "no"
     place = ReleaseOnNodes("17", ("n1", "n2"))
     orders: list[Order] = [Rehold("1"), Requeue("2"), FENCE, place, Signal("18", "USR1")]
@@ -413,36 +318,36 @@ def test_answers_come_in_the_order_of_the_orders_and_commands_in_as_few_calls_as
 
 
 def test_a_refusal_is_one_line_and_keeps_nothing_else_from_being_done() -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.cluster.refusal = "Requested nodes\n are busy"
     orders = [ReleaseOnNodes("17", ("n1", "n2")), ReleaseOnNodes("17", ("n3", "n4"))]
     assert rig.slurm.run(orders) == ("Requested nodes are busy",) * 2
 
 
 def test_a_job_whose_nodes_are_refused_is_not_released() -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     assert rig.slurm.run([ReleaseOnNodes("17", ("n1", UNKNOWN_NODE))]) == ("Invalid node name specified",)
     assert rig.cluster.ran == []
 
 
 def test_an_order_that_is_no_number_and_no_name_does_not_keep_others_from_being_done() -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     strange = replace(FENCE, name="a b")
     assert rig.slurm.run([strange, FENCE]) == ("'a b' is no reservation name", None)
     assert rig.slurm.run([strange]) == ("'a b' is no reservation name",)
 
 
 def test_a_fence_stands_although_an_old_error_is_reported_with_it() -> None:
-    rig = Rig(stale_errno=2)
+    rig = PyslurmRig(stale_errno=2)
     assert rig.slurm.run([FENCE]) == (None,)
 
 
 def test_a_job_that_has_ended_holds_no_gpus() -> None:
-    assert Rig(LEFT).slurm.jobs() == (replace(LEFT, gpus={}),)
+    assert PyslurmRig(LEFT).slurm.jobs() == (replace(LEFT, gpus={}),)
 
 
 def test_a_fence_of_another_user_is_not_taken_for_ours() -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.slurm.run([FENCE])
     rig.cluster.refusal = "Duplicate reservation name"
     assert rig.slurm.run([replace(FENCE, user="bob")]) == ("Duplicate reservation name",)
@@ -450,7 +355,7 @@ def test_a_fence_of_another_user_is_not_taken_for_ours() -> None:
 
 @pytest.mark.parametrize("present", [Reservation("another", FENCE.nodes, 0.0, 9.0), None])
 def test_a_fence_that_is_refused_is_reported(present: Reservation | None) -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.cluster.refusal = "Requested nodes are busy"
     rig.cluster.all_reservations = (present,) if present else ()
     assert rig.slurm.run([FENCE]) == ("Requested nodes are busy",)
@@ -458,7 +363,7 @@ def test_a_fence_that_is_refused_is_reported(present: Reservation | None) -> Non
 
 @pytest.mark.parametrize("ask", ["jobs", "nodes", "reservations"])
 def test_no_answer_to_a_question_is_told_from_an_empty_cluster(ask: str) -> None:
-    rig = Rig()
+    rig = PyslurmRig()
     rig.cluster.down = True
     with pytest.raises(SlurmUnavailableError, match="Unable to contact slurm controller"):
         getattr(rig.slurm, ask)()
@@ -466,14 +371,14 @@ def test_no_answer_to_a_question_is_told_from_an_empty_cluster(ask: str) -> None
 
 @pytest.mark.parametrize("order", [FENCE, ReleaseOnNodes("17", ("n1", "n2"))])
 def test_no_answer_to_an_order_is_told_from_a_refusal(order: Order) -> None:
-    rig = Rig(HELD)
+    rig = PyslurmRig(HELD)
     rig.cluster.ignores_orders = True
     with pytest.raises(SlurmUnavailableError):
         rig.slurm.run([order])
 
 
 def test_an_error_of_the_system_is_no_refusal() -> None:
-    rig = Rig(stale_errno=111)
+    rig = PyslurmRig(stale_errno=111)
     rig.cluster.forgets = True
     with pytest.raises(SlurmUnavailableError):
         rig.slurm.run([FENCE])
@@ -482,7 +387,7 @@ def test_an_error_of_the_system_is_no_refusal() -> None:
 def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
     fake = FakeSlurm([FakeNode(f"n{number}") for number in range(1, 5)])
 
-    class Commands(Cluster):
+    class Commands(ScriptedSlurm):
         def records(self) -> Records:
             return records_of(fake.jobs())
 

@@ -224,10 +224,10 @@ def test_nodes_of_other_partitions_get_nothing(tmp_path: Path) -> None:
 
 def test_a_node_that_slurm_has_moved_to_our_partition_is_used_after_a_while(tmp_path: Path) -> None:
     site = DaemonSite(tmp_path, poll_s=SETTLE_S)
-    site.slurm._nodes["n1"] = FakeNode("n1", 8, ("other",))
+    site.slurm.change_node(FakeNode("n1", 8, ("other",)))
     for _ in range(4):
         site.submit(gpus_per_node=8)
-    site.run(lambda: site.slurm._nodes.update(n1=NODES[0]), lambda: None, lambda: None)
+    site.run(lambda: site.slurm.change_node(NODES[0]), lambda: None, lambda: None)
     assert [event["nodes"] for event in site.events("cluster")] == [3, 4]
     assert [*site.states().values()].count("RUNNING") == 4
 
@@ -235,8 +235,8 @@ def test_a_node_that_slurm_has_moved_to_our_partition_is_used_after_a_while(tmp_
 def test_nodes_that_are_gone_for_a_moment_change_nothing(tmp_path: Path) -> None:
     site = DaemonSite(tmp_path, poll_s=SETTLE_S / 2)
     site.run(
-        lambda: site.slurm._nodes.update(n1=FakeNode("n1", 0, ("gpu",))),
-        lambda: site.slurm._nodes.update(n1=NODES[0]),
+        lambda: site.slurm.change_node(FakeNode("n1", 0, ("gpu",))),
+        lambda: site.slurm.change_node(NODES[0]),
         lambda: None,
         lambda: None,
     )

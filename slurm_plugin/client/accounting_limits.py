@@ -67,12 +67,15 @@ class AccountingLimits:
         qos_flags: The flags of each QOS, like `OverPartQOS`.
         parents: The account above each account; empty above the topmost.
         safe: A job starts only if limits on minutes leave it enough to run to its end.
+        booked_every_s: So often Slurm takes what running jobs have had off the minutes that they may still
+            run; inf: never, as with priority/basic.
     """
 
     limits: tuple[ResourceLimit, ...] = ()
     qos_flags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
     safe: bool = False
+    booked_every_s: float = 0.0
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""

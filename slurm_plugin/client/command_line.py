@@ -30,6 +30,7 @@ from slurm_plugin.client.orders import Annotate, Cancel, Order, ReleaseOnNodes, 
 from slurm_plugin.client.priority_factors import (
     QOS_PRIORITY_COLUMNS,
     SHARE_COLUMNS,
+    booked_every_s,
     read_fair_shares,
     read_partition_factors,
     read_qos_factors,
@@ -151,7 +152,7 @@ class CommandLine:
         version = parse_version(self.read("scontrol", "--version")) or (0, 0)
         of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
         found = read_limits(of_qos, self.read(*show, *whose), version)
-        return replace(found, safe=is_safe(config))
+        return replace(found, safe=is_safe(config), booked_every_s=booked_every_s(config))
 
     def spent(self, accounting: AccountingLimits) -> AccountingLimits:
         """The limits with what slurmctld has counted of them."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from math import inf
 
 from slurm_plugin.client.node_text import number, read_records
 from slurm_plugin.client.slurm import PriorityFactors
@@ -31,6 +32,12 @@ def read_weights(config: str) -> PriorityFactors | None:
         favors_small=found.get("PriorityFavorSmall") == "Yes",
         period_s=_span_s(found.get("PriorityCalcPeriod", "")) or least.period_s,
     )
+
+
+def booked_every_s(config: str) -> float:
+    """How often Slurm books what running jobs have had, seconds, likewise; inf where it never does."""
+    found = read_weights(config)
+    return inf if found is None else found.period_s
 
 
 def _span_s(text: str) -> float:

@@ -35,7 +35,7 @@ class LimitUse:
         partitions: Mapping[str, Partition],
         now: float = 0.0,
     ) -> None:
-        self._now, self._safe = now, accounting.safe
+        self._now, self._safe, self._booked_every_s = now, accounting.safe, accounting.booked_every_s
         self._of_user: dict[str, list[ResourceLimit]] = {}  # most are of one user each
         for limit in accounting.limits:
             self._of_user.setdefault(limit.user, []).append(limit)
@@ -75,8 +75,10 @@ class LimitUse:
     def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
         """A job holds so many GPUs, its licences are no longer free; with -1 as the factor it does not."""
         left_s = self._left_s(job)
+        booked_s = min(job.time_limit_s or 0.0, left_s + self._booked_every_s)
         for limit in self._counting(job):
-            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, left_s)
+            counted_s = booked_s if limit.counted is Counted.MINUTES else left_s
+            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, counted_s)
 
     def counts(self, job: SlurmJob) -> bool:
         """Whether a job takes of any limit or licence."""

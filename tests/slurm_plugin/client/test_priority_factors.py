@@ -1,8 +1,11 @@
 """Text of Slurm 22.05.8 with accounting: two accounts, two QOS, two partitions, all weights set."""
 
+from math import inf
+
 import pytest
 
 from slurm_plugin.client.priority_factors import (
+    booked_every_s,
     read_fair_shares,
     read_partition_factors,
     read_qos_factors,
@@ -84,3 +87,8 @@ def test_partitions_and_qos_count_against_the_greatest() -> None:
 @pytest.mark.parametrize("text", ["", "sshare: error\n", "a|b\n", "|||\n", "a|b|nan\n", "a|b|-1\n"])
 def test_rows_that_make_no_sense_are_passed_over(text: str) -> None:
     assert read_fair_shares(text) == {}
+
+
+def test_priority_basic_never_books_what_running_jobs_have_had() -> None:
+    assert booked_every_s(CONFIG) == 60.0
+    assert booked_every_s(CONFIG.replace("priority/multifactor", "priority/basic")) == inf

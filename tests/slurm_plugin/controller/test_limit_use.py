@@ -1,5 +1,6 @@
 """Jobs at a limit of their QOS, account or user: they wait, stop nobody, and start as soon as it allows."""
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,25 @@ def test_minutes_that_running_jobs_have_left_count() -> None:
     assert use.refusal(asks(4, 2), 4) == (
         "GrpTRESRunMins of QOS low is 20 GPU minutes: 16 taken, 8 asked for"
     )
+
+
+@pytest.mark.parametrize(
+    ("booked_every_s", "taken"),
+    [(60.0, 20), (300.0, 24), (inf, 24)],
+    ids=["a minute later", "five, so not yet", "priority/basic"],
+)
+def test_minutes_that_running_jobs_have_had_count_until_slurm_has_booked_them(
+    booked_every_s: float, taken: int
+) -> None:
+    limit = of_low("GrpTRESRunMins", 27, counted=Counted.MINUTES)
+    accounting = AccountingLimits((limit,), booked_every_s=booked_every_s)
+    use = LimitUse(accounting, {}, {}, now=180.0)
+    runs = asks(4, 6, start_s=60.0)
+    use.hold(runs, 4)
+    assert use.refusal(asks(1, 27 - taken), 1) == ""
+    assert use.refusal(asks(4, 2), 4).endswith(f"27 GPU minutes: {taken} taken, 8 asked for")
+    use.give_back(runs, 4)
+    assert use.refusal(asks(9, 3), 9) == ""
 
 
 def test_with_safe_limits_a_job_starts_only_if_enough_is_left_for_all_of_it() -> None:

@@ -31,6 +31,12 @@ FAULT_LASTS_S = (1.0, 20.0)
 LAST_S = 1200.0
 """When no more jobs come, those that are left must have ended after this."""
 
+LENGTHS, LENGTH_WEIGHTS = (("short", 2, 12), ("long", 30, 50)), (9, 1)
+"""Names of jobs and how many seconds they take, within their limits of one to three minutes.
+
+Policies learn run times by name, so that they stop long jobs for short ones.
+"""
+
 SCRIPT = """#!/bin/bash
 trap 'save; exit 85' USR1
 save() { echo $step > "$saved"; }
@@ -198,7 +204,9 @@ def soak(site: LiveSite, hours: float, most_jobs: int, faulty: bool, seed: int) 
             over |= dict.fromkeys(exceeded([*shown.values()]))
             left = {job for job in left if job in shown and shown[job].state is not State.ENDED}
             for _ in range(min(4, AT_ONCE - len(left))):
-                jobs.append(site.submit(*random_options(random), "soak.sh", str(random.randint(2, 12))))
+                name, least_s, most_s = random.choices(LENGTHS, LENGTH_WEIGHTS)[0]
+                command = ("soak.sh", str(random.randint(least_s, most_s)))
+                jobs.append(site.submit(*random_options(random), f"--job-name={name}", *command))
                 left.add(jobs[-1])
                 if random.random() < 0.15:
                     site.local_slurm.run(*random_cpu_job(random))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dally import __version__
 from slurm_plugin.client.orders import Rehold, ReleaseToSlurm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import PublishedStatus
@@ -53,7 +54,7 @@ def samples(tmp_path: Path) -> dict[str, float]:
         ("dally_journal_errors_total", 0),
         ("dally_timer_seconds 32 machine", 100),
         ("dally_timer_seconds 32 rack", 200),
-        ("dally_build_info normal 0.1.0", 1),
+        (f"dally_build_info normal {__version__}", 1),
     ],
 )
 def test_a_controller_counts(samples: dict[str, float], sample: str, value: float) -> None:

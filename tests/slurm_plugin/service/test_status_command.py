@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from dally import __version__
 from dally.commands import main
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.cli import lasting
@@ -24,7 +25,7 @@ def status(site: DaemonSite, *arguments: str, before: Callable[[], object] = lam
 def test_it_shows_mode_cycle_jobs_gpus_and_timers(tmp_path: Path) -> None:
     result = status(busy(tmp_path))
     lines = result.stdout.splitlines()
-    assert (result.exit_code, lines[0]) == (0, "controller normal mode, well; Dally 0.1.0")
+    assert (result.exit_code, lines[0]) == (0, f"controller normal mode, well; Dally {__version__}")
     assert lines[1] == ("policy     dally:timers=manual,machine=1,rack=2,lease_s=100, partitions gpu")
     assert lines.pop(2) == "run times  limits, until 50 jobs have ended; 0 so far"
     assert lines[2].startswith("last cycle ")

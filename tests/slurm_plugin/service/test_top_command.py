@@ -14,6 +14,7 @@ from select import select
 import pytest
 from click.testing import CliRunner, Result
 
+from dally import __version__
 from dally.commands import main
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.server import Pages, Server
@@ -34,7 +35,7 @@ def once(site: DaemonSite, width: int = 80) -> Result:
 def test_once_shows_the_cluster_the_reasons_and_the_jobs(tmp_path: Path) -> None:
     result = once(busy(tmp_path))
     found = result.stdout.splitlines()
-    assert (result.exit_code, found[0].startswith("dally 0.1.0, normal mode, well ")) == (0, True)
+    assert (result.exit_code, found[0].startswith(f"dally {__version__}, normal mode, well ")) == (0, True)
     assert found[2].startswith("GPUs    32 of 32 used, 0 free, 0 unavailable, 4 nodes [####")
     assert found[3] == "free    at most 0 in one machine, 0 in one rack"
     assert found[4] == "jobs    1 running, 1 pending, 1 ineligible"
@@ -130,11 +131,11 @@ def test_it_goes_on_while_the_controller_is_gone_and_puts_the_terminal_right(tmp
         port = site.daemon.server.port
         site.configure(url=f"http://127.0.0.1:{port}")
         with Terminal(site.config) as terminal:
-            terminal.await_line("dally 0.1.0, normal mode, well ")
+            terminal.await_line(f"dally {__version__}, normal mode, well ")
             site.daemon.server.stop()
             terminal.await_line(f"no controller answers at http://127.0.0.1:{port}: Connection refused")
             again = Server(f"127.0.0.1:{port}", Pages(site.daemon.status, site.daemon.metrics, site.state))
-            terminal.await_line("dally 0.1.0, normal mode, well ")
+            terminal.await_line(f"dally {__version__}, normal mode, well ")
             again.stop()
             statuses.append(terminal.end())
         assert OTHER_SCREEN_ENDS in terminal.drawn

@@ -51,8 +51,8 @@ if [ "${1-}" = quick ]; then
     exit
 fi
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
 .venv/bin/mypy >"$folder/types" 2>&1 & types=$!  # one core checks types while the other does the next three steps
+trap 'kill "$types" 2>/dev/null || true; rm -rf "$folder"' EXIT
 step "import layers" "an import runs up; see pyproject.toml [tool.importlinter]" .venv/bin/lint-imports
 step "the wheel in a fresh environment" "see [tool.hatch.build] in pyproject.toml" wheel_works
 step "the tests are compiled once, not by six workers" "mend what is named above" tests_compile

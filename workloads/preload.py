@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -35,10 +35,11 @@ class CommandServer:
 
     Args:
         listener: Where they are asked for.
+        run: What each does with its arguments; its exit code.
     """
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, run: Callable[[Sequence[str]], int]) -> None:
+        self._listener, self._run = listener, run
         self._selector = DefaultSelector()
         self._selector.register(listener.fileno(), EVENT_READ, self._accept)
 
@@ -58,7 +59,7 @@ class CommandServer:
             return
         pid = os.fork()
         if pid == 0:
-            _become(request, files)
+            _become(request, files, self._run)
         for file in files:
             os.close(file)
         ended = os.pidfd_open(pid)
@@ -99,7 +100,7 @@ def _read_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]
     return request, files
 
 
-def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
+def _become(request: dict[str, Any], files: Sequence[int], run: Callable[[Sequence[str]], int]) -> NoReturn:
     """Become the process that was asked for."""
     try:
         os.setsid()
@@ -109,13 +110,13 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> NoReturn:
         os.environ.clear()
         os.environ.update(request["environment"])
         os.chdir(request["folder"])
-        end_at_once(train(request["arguments"]))
+        end_at_once(run(request["arguments"]))
     except BaseException:
         traceback.print_exc()
         end_at_once(1)
 
 
-def main() -> None:
+def main(run: Callable[[Sequence[str]], int] = train) -> None:
     """Serve at the socket that the command line names."""
     if len(sys.argv) != 2:
         print(_USAGE, file=sys.stderr)
@@ -131,7 +132,7 @@ def main() -> None:
         listener.bind(str(path))
         os.umask(before)
         listener.listen(64)
-        CommandServer(listener).serve()
+        CommandServer(listener, run).serve()
 
 
 if __name__ == "__main__":

@@ -9,14 +9,19 @@ from contextlib import contextmanager
 
 from profiler.spec import MeasurementSpec, format_spec
 from tests.patience import LONGEST_S
+from workloads.preload_client import PRELOADED
 
 Rank = subprocess.Popen[str]
 
 
 @contextmanager
-def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
-    """`python ARGUMENTS` on so many ranks, rank 0 first; whatever is left of them is killed at the end."""
+def ranks(size: int, module: Sequence[str]) -> Iterator[list[Rank]]:
+    """`python -m MODULE` on so many ranks, rank 0 first; whatever is left of them is killed at the end.
+
+    Where a process that has loaded torch is at hand, it forks them.
+    """
     port = free_port()
+    forked = ("tests.profiler.rank.loaded_rank",) if PRELOADED in os.environ else ()
     started: list[Rank] = []
     try:
         for rank in range(size):
@@ -33,7 +38,7 @@ def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
             }
             started.append(
                 subprocess.Popen(
-                    [sys.executable, *arguments],
+                    [sys.executable, "-m", *forked, *module],
                     env=env,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
@@ -50,7 +55,7 @@ def ranks(size: int, arguments: Sequence[str]) -> Iterator[list[Rank]]:
 
 def spec_arguments(spec: MeasurementSpec) -> tuple[str, ...]:
     """What a rank is started with."""
-    return ("-m", "profiler.rank", format_spec(spec))
+    return ("profiler.rank", format_spec(spec))
 
 
 def finish(started: Sequence[Rank]) -> list[tuple[int, str, str]]:

@@ -17,6 +17,7 @@ from profiler.rank.session import RankSession
 from profiler.spec import MeasurementRun, MeasurementSpec, format_spec, parse_spec
 from tests.patience import LONGEST_S
 from tests.profiler.rank.ranks import finish, ranks, spec_arguments
+from tests.workloads.ranks import preloaded
 from workloads.registry import find_workload
 from workloads.settings import Backend
 
@@ -34,6 +35,15 @@ EMULATED = MeasurementSpec(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def torch_loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("loaded")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with preloaded(folder / "here", "tests.profiler.rank.loaded_ranks"):
+            yield
+
+
 @pytest.fixture(scope="module")
 def emulated() -> list[Message]:
     """What two ranks find of two emulated models."""
@@ -49,8 +59,8 @@ def measure(spec: MeasurementSpec, size: int) -> list[Message]:
     return [line for line in lines if not isinstance(line, MeasurementRun)]
 
 
-def failure(arguments: tuple[str, ...]) -> tuple[int, str, str]:
-    with ranks(1, arguments) as started:
+def failure(module: tuple[str, ...]) -> tuple[int, str, str]:
+    with ranks(1, module) as started:
         return finish(started)[0]
 
 
@@ -158,7 +168,7 @@ def test_when_a_rank_is_killed_the_other_names_it_and_ends() -> None:
     )
 
 
-MEMORY = ("-m", "tests.profiler.rank.memory_program")
+MEMORY = "tests.profiler.rank.memory_program"
 SMALL = MeasurementSpec(
     ("resnet18", "mobilenetv3"),
     Backend.GLOO,
@@ -172,7 +182,7 @@ NO_MEMORY = "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 def test_alone_a_rank_goes_on_after_a_model_that_does_not_fit_into_memory() -> None:
-    with ranks(1, (*MEMORY, format_spec(SMALL), "resnet18", "0")) as started:
+    with ranks(1, (MEMORY, format_spec(SMALL), "resnet18", "0")) as started:
         ((status, out, err),) = finish(started)
     found = [parse_line(line) for line in out.splitlines()]
     assert (status, err) == (0, "")
@@ -182,7 +192,7 @@ def test_alone_a_rank_goes_on_after_a_model_that_does_not_fit_into_memory() -> N
 
 
 def test_with_others_the_rank_on_which_a_model_does_not_fit_says_so_and_all_end() -> None:
-    with ranks(2, (*MEMORY, format_spec(SMALL), "resnet18", "1")) as started:
+    with ranks(2, (MEMORY, format_spec(SMALL), "resnet18", "1")) as started:
         (first, _, _), (second, out, err) = finish(started)
     assert (first, second) == (1, 1)
     assert [parse_line(line) for line in out.splitlines()] == [Failed("resnet18", NO_MEMORY)]
@@ -211,7 +221,7 @@ def test_what_a_rank_refuses_it_says_in_one_line() -> None:
 
 
 def test_without_a_spec_the_usage_is_told() -> None:
-    status, out, err = failure(("-m", "profiler.rank"))
+    status, out, err = failure(("profiler.rank",))
     assert (status, out) == (2, "")
     assert err == "usage: python -m profiler.rank SPEC_JSON\n"
 

@@ -83,7 +83,7 @@ def test_the_other_batches_are_those_asked_for_or_half(
 @pytest.fixture(scope="module")
 def compared() -> dict[str, Any]:
     """What differs between training with the recorder as hook and training without a hook, on two ranks."""
-    with ranks(2, ("-m", "tests.profiler.rank.hook_program")) as started:
+    with ranks(2, ("tests.profiler.rank.hook_program",)) as started:
         ended = finish(started)
     assert [status for status, _, _ in ended] == [0, 0], ended
     found = json.loads(ended[0][1])

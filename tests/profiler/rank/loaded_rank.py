@@ -1,0 +1,8 @@
+"""Stands for a rank that `loaded_ranks` forks: `python -m` and this module's name, MODULE ARGUMENTS."""
+
+import sys
+
+from workloads.preload_client import run_preloaded
+
+if __name__ == "__main__":
+    sys.exit(run_preloaded(sys.argv[1:]))

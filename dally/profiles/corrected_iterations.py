@@ -90,7 +90,9 @@ class CorrectedIterations(GangIterations, ABC):
             return False
         if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
             return False
-        profile = self._profile(job.model, shape.gpu_types[0], gpus=shape.gpus, plan=spread.plan)
+        profile = self._profile(
+            job.model, shape.gpu_types[0], gpus=shape.gpus, plan=spread.plan, precision=spread.precision
+        )
         if job.plan is not None and self.plan_gap(job) == "":
             raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
             name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED

@@ -4,18 +4,20 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
 from math import log
 from operator import eq
 from pathlib import Path
+from typing import Any
 
 from dally.atomic_file import write_atomically
 from dally.config_text import naming, read_text
 from dally.errors import InputError
 from dally.jobs.parallelism import Parallelism
+from dally.jobs.training_plan import PRECISIONS
 from dally.profiles.decoding import decode, shown
 from dally.profiles.gpu_types import same_type
 from dally.profiles.schema import EVENT_SCHEMA, SCHEMA, Profile, ProfileMode, Restart
@@ -76,6 +78,7 @@ class ProfileSet:
         local_batch: float | None = None,
         gpus: int | None = None,
         plan: str | None = None,
+        precision: str | None = None,
     ) -> Profile | None:
         """The profile of a model on a GPU type.
 
@@ -89,6 +92,8 @@ class ProfileSet:
             local_batch: Samples per GPU; of several profiles the nearest is taken. None: the middle one.
             gpus: Of the job; of plans of several sizes the nearest is taken. None: any of them.
             plan: Of the job, as profiles have it; that of just this plan is taken, if there is one.
+            precision: Of the job, None if it does not say: then bf16, in which most train. Of several, those
+                of this one are taken, else those of an unknown one, else those of bf16.
 
         Returns:
             None if the model is unknown.
@@ -100,6 +105,8 @@ class ProfileSet:
         if gpus is not None and model in self.with_events:
             found = tuple(each for each in found if each.plan == plan) if plan else ()
             found = found or _of_nearest_size(self._found[key], gpus)
+        if len(found) > 1:
+            found = _of_precision(found, precision or PRECISIONS[0])
         if len(found) < 2 or local_batch is None:
             return found[len(found) // 2] if found else None
         return min(found, key=lambda each: abs(log((each.model.local_batch or 1) / local_batch)))
@@ -148,6 +155,14 @@ def _of_nearest_size(profiles: tuple[Profile, ...], gpus: int) -> tuple[Profile,
     return tuple(each for each in profiles if each.plan is None or sizes[each.plan] == nearest)
 
 
+def _of_precision(profiles: tuple[Profile, ...], precision: str) -> tuple[Profile, ...]:
+    """Those of a precision, else those of an unknown one, else those of bf16, else all."""
+    for wanted in (precision, None, PRECISIONS[0]):
+        if found := tuple(each for each in profiles if each.model.precision == wanted):
+            return found
+    return profiles
+
+
 def shipped_sets() -> tuple[str, ...]:
     """Names of the sets that come with Dally, sorted."""
     root = resources.files("dally.profiles") / "sets"
@@ -175,12 +190,13 @@ def _together(name: str, by_source: Mapping[str, Profile], allow_mixed: bool) ->
     """A set of these profiles, by where each is from; raises what `load_profiles` does of them."""
     seen: dict[tuple[str, str, int, str, str], str] = {}
     for source, profile in by_source.items():
-        key = model, gpu_type, batch, plan, _ = _sort_key(profile)
+        key = model, gpu_type, batch, plan, precision = _sort_key(profile)
         if key in seen:
             with_batch = f" with local batch {batch}" if batch else ""
             by_plan = f" by plan {plan}" if plan else ""
+            in_precision = f" in {precision}" if precision else ""
             raise InputError(
-                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch}{by_plan} "
+                f"{source}: model {model} on GPU type {gpu_type or None}{with_batch}{by_plan}{in_precision} "
                 f"is also in {seen[key]}"
             )
         seen[key] = source
@@ -260,24 +276,54 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
         folder: Where.
         replacing: In place of the file of this model and GPU type, if there is one.
 
+    Its name tells batch and precision where another profile of the model, type and plan has the plain one.
+
     Returns:
         The file written.
 
     Raises:
-        InputError: The folder holds one of this model and GPU type, or profiles that do not go together with
-            it, or is wrong or cannot be written.
+        InputError: The folder holds one of this model, GPU type, local batch, plan and precision, or profiles
+            that do not go together with it, or is wrong or cannot be written.
     """
+    there = _profiles_in(folder)
     path = profile_path(folder, profile.model.name, profile.env.gpu_type, profile.plan)
     if not replacing:
+        for source, each in there.items():
+            if _sort_key(each) == _sort_key(profile):
+                require_absent(Path(source))
+        if path.exists():
+            path = _path(folder, profile.model.name, profile.env.gpu_type, _told_apart(profile))
         require_absent(path)
-    _together(str(folder), {**_profiles_in(folder), str(path): profile}, allow_mixed=False)
+    _together(str(folder), {**there, str(path): profile}, allow_mixed=False)
     _make_folder(folder)
     write_profile(profile, path)
     return path
 
 
-def remove_profile(folder: Path, model: str, gpu_type: str | None = None, plan: str | None = None) -> Path:
-    """Delete the profile of a model from a folder; GPU type (or `any`) and plan are needed if it has several.
+def _told_apart(profile: Profile) -> str:
+    """What a file's name tells of a profile beside its model and GPU type."""
+    batch = profile.model.local_batch
+    parts = profile.plan, f"b{batch}" if batch else None, profile.model.precision
+    return "-".join(part for part in parts if part)
+
+
+def remove_profile(
+    folder: Path,
+    model: str,
+    gpu_type: str | None = None,
+    plan: str | None = None,
+    local_batch: int | None = None,
+    precision: str | None = None,
+) -> Path:
+    """Delete the profile of a model from a folder; the rest tells which one, if it has several.
+
+    Args:
+        folder: The folder.
+        model: The model.
+        gpu_type: Of the profile, or `any`.
+        plan: Of the profile.
+        local_batch: Of the profile.
+        precision: Of the profile.
 
     Returns:
         The file deleted.
@@ -293,22 +339,39 @@ def remove_profile(folder: Path, model: str, gpu_type: str | None = None, plan: 
     found = [
         source
         for source, each in named.items()
-        if gpu_type in (None, each.env.gpu_type or _ANY) and plan in (None, each.plan)
+        if gpu_type in (None, each.env.gpu_type or _ANY)
+        and plan in (None, each.plan)
+        and local_batch in (None, each.model.local_batch)
+        and precision in (None, each.model.precision)
     ]
     if len(found) != 1:
-        types = ", ".join(sorted({each.env.gpu_type or _ANY for each in named.values()}))
-        plans = "; ".join(sorted({each.plan for each in named.values() if each.plan}))
         on = f" on GPU type {gpu_type}" if gpu_type else ""
-        raise InputError(
-            f"{folder} has {len(found)} profiles of model {model}{on}, not one; types: {types}"
-            + (f"; plans: {plans}" if plans else "")
-        )
+        kinds = _differences(named.values())
+        raise InputError(f"{folder} has {len(found)} profiles of model {model}{on}, not one; {kinds}")
     path = Path(found[0])
     try:
         path.unlink()
     except OSError as error:
         raise InputError(f"profile {path} cannot be removed: {error.strerror or error}") from error
     return path
+
+
+def _differences(profiles: Collection[Profile]) -> str:
+    """What profiles of one model are of, in words."""
+    told: dict[str, set[Any]] = {
+        "types": {each.env.gpu_type or _ANY for each in profiles},
+        "plans": {each.plan for each in profiles},
+        "local batches": {each.model.local_batch for each in profiles},
+        "precisions": {each.model.precision for each in profiles},
+    }
+    known = {what: sorted(values - {None}) for what, values in told.items()}
+    return "; ".join(f"{what}: {_listed(values)}" for what, values in known.items() if values)
+
+
+def _listed(values: Iterable[object]) -> str:
+    """In words; plans have commas of their own."""
+    words = [*map(str, values)]
+    return ("; " if any("," in word for word in words) else ", ").join(words)
 
 
 def _profiles_in(folder: Path) -> dict[str, Profile]:

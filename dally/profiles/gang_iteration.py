@@ -38,12 +38,14 @@ class GangSpread(NamedTuple):
         gpus: The GPUs of each type, for a batch that is split by speed over types.
         ranks: Where its ranks are, for a model whose profile has events.
         plan: How the job trains, for such a model; None if it does not say.
+        precision: In which it computes, for such a model; None if it does not say.
     """
 
     shape: Shape
     gpus: tuple[int, ...] = ()
     ranks: RankPlacement | None = None
     plan: str | None = None
+    precision: str | None = None
 
 
 class Split(StrEnum):
@@ -126,8 +128,9 @@ class GangIterations:
     def plan_gap(self, job: Job) -> str | None:
         """Why a job's costs do not go by its plan, in one line; empty if they do, None if it has none.
 
-        What was recorded of just this plan counts before it. A plan goes only where it tells on all GPU types
-        that the job may have: what it says on one cannot be held against what a profile says on another.
+        What was recorded of just this plan and precision counts before it. A plan goes only where it tells on
+        all GPU types that the job may have: what it says on one cannot be held against what a profile says on
+        another.
         """
         if job.plan is None or self.hides_plans or self._is_recorded(job):
             return None
@@ -143,8 +146,14 @@ class GangIterations:
         if self.profiles is None or job.model not in self.profiles.with_events:
             return False
         plan, types = _recorded_as(job), (job.gpu_type,) if job.gpu_type else self.topology.gpu_types
-        found = [self._profile(job.model, name, gpus=job.gpus, plan=plan) for name in types]
-        return all(each is not None and each.plan == plan for each in found)
+        precision = _precision(job)
+        found = [
+            self._profile(job.model, name, gpus=job.gpus, plan=plan, precision=precision) for name in types
+        ]
+        return all(
+            each is not None and each.plan == plan and each.model.precision in (None, precision)
+            for each in found
+        )
 
     def prediction(self, job: Job, allocation: Allocation, stretch: float = 1.0) -> Prediction | None:
         """The iteration of a job's gang on an allocation; None if neither its plan nor a profile tells.
@@ -199,7 +208,9 @@ class GangIterations:
             spread = self._on_one_machine[key]
         if self.profiles is None or job.model not in self.profiles.with_events:
             return spread
-        return spread._replace(ranks=self._placed(allocation), plan=_recorded_as(job))
+        return spread._replace(
+            ranks=self._placed(allocation), plan=_recorded_as(job), precision=_precision(job)
+        )
 
     def _spread(self, allocation: Allocation) -> GangSpread:
         shape = self.topology.shape(allocation)
@@ -214,11 +225,12 @@ class GangIterations:
         samples: float | None = None,
         gpus: int | None = None,
         plan: str | None = None,
+        precision: str | None = None,
     ) -> Profile | None:
-        """The profile of a model on a GPU type, of several that of a plan, number of GPUs and local batch."""
+        """The profile of a model on a GPU type, of several by what the job says of itself."""
         if not self.profiles or not model:
             return None
-        return self.profiles.find(model, gpu_type or None, samples, gpus, plan)
+        return self.profiles.find(model, gpu_type or None, samples, gpus, plan, precision)
 
     def _local_batch(self, job: Job, gpus: int) -> float:
         """The batch of each of so many GPUs over that of the profile, if the global batch stays."""
@@ -227,7 +239,9 @@ class GangIterations:
 
     def _profile_batch(self, job: Job) -> int | None:
         """The local batch of the job's profile, to which others are compared; None if unknown."""
-        profile = self._profile(job.model, job.gpu_type or "", gpus=job.gpus, plan=_recorded_as(job))
+        profile = self._profile(
+            job.model, job.gpu_type or "", gpus=job.gpus, plan=_recorded_as(job), precision=_precision(job)
+        )
         return None if profile is None else profile.model.local_batch
 
     def _predict(
@@ -252,9 +266,12 @@ class GangIterations:
         corrected: bool = True,
     ) -> Prediction | None:
         """The iteration of a gang from those of its GPU types; None if one has no profile."""
-        shape, gpus, ranks, plan = spread
+        shape, gpus, ranks, plan, precision = spread
         samples = batch * reference if reference else None
-        profiles = [self._profile(model, gpu_type, samples, shape.gpus, plan) for gpu_type in shape.gpu_types]
+        profiles = [
+            self._profile(model, gpu_type, samples, shape.gpus, plan, precision)
+            for gpu_type in shape.gpu_types
+        ]
         known = [profile for profile in profiles if profile is not None]
         if len(known) < len(profiles):
             return None
@@ -274,6 +291,11 @@ class GangIterations:
 def _recorded_as(job: Job) -> str | None:
     """How a job trains, as profiles of recorded jobs have it; None if it does not say."""
     return None if job.plan is None else str(job.plan.parallelism)
+
+
+def _precision(job: Job) -> str | None:
+    """In which a job computes; None if it does not say."""
+    return None if job.plan is None else job.plan.precision
 
 
 def plan_pool(model: str, plan: TrainingPlan, gpu_type: str) -> PoolName:

@@ -30,6 +30,8 @@ class ModelEntry:
         gpu_type: None if it holds for any.
         mode: nccl, gloo, emulated, imported or given.
         local_batch: Samples of one GPU in an iteration; None if unknown.
+        plan: How the training was split, of a recorded job; None of others.
+        precision: In which it computed; None if unknown.
         measured: When, ISO 8601 in UTC.
         source: Where it comes from.
         tiers: From near to far.
@@ -41,6 +43,8 @@ class ModelEntry:
     gpu_type: str | None
     mode: str
     local_batch: int | None
+    plan: str | None
+    precision: str | None
     measured: str
     source: str
     tiers: tuple[TierEntry, ...]
@@ -56,6 +60,8 @@ def model_entries(profiles: Iterable[Profile]) -> tuple[ModelEntry, ...]:
             gpu_type=profile.env.gpu_type,
             mode=profile.provenance.mode.value,
             local_batch=profile.model.local_batch,
+            plan=profile.plan,
+            precision=profile.model.precision,
             measured=profile.provenance.utc_time,
             source=profile.provenance.source,
             tiers=tuple(

@@ -440,7 +440,15 @@ class Profile:
             _require(curve.tier in TIERS, f"curves[{number}].tier is {curve.tier}, must be one of {TIERS}")
 
     def __hash__(self) -> int:
-        return hash((self.model.name, self.env.gpu_type, self.model.local_batch, self.plan))
+        return hash(
+            (
+                self.model.name,
+                self.env.gpu_type,
+                self.model.local_batch,
+                self.plan,
+                self.model.precision,
+            )
+        )
 
 
 def _require(condition: bool, message: str) -> None:

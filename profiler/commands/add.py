@@ -12,11 +12,10 @@ from dally.profiles.files import add_profile
 from dally.profiles.given import StepTime, given_profile
 from dally.profiles.schema import TIERS, PointShape, Timing
 from profiler.commands import values
-from profiler.commands.options import profiles_folder
+from profiler.commands.options import PROFILE_PRECISIONS, profiles_folder
 from profiler.driver.publish import print_tables
 from profiler.recorded.record import read_run
 from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
-from workloads.settings import Precision
 
 _MACHINE = TIERS[0]
 _Command = Callable[..., None]
@@ -58,7 +57,7 @@ Examples:
 @click.option("--local-batch", type=click.IntRange(min=1), help="Samples of a GPU in a recorded step.")
 @click.option(
     "--precision",
-    type=click.Choice([str(item) for item in Precision]),
+    type=click.Choice(PROFILE_PRECISIONS),
     help="In which recorded jobs compute.",
 )
 @click.option("--gpu-type", metavar="TYPE", help="What Slurm calls the GPUs, such as h100; default: any.")

@@ -13,6 +13,9 @@ from profiler.spec import MeasurementSpec
 from workloads.registry import WORKLOADS, find_workload
 from workloads.settings import Backend, Precision
 
+PROFILE_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp4")
+"""In which the passes of a job of one's own may compute."""
+
 _TERA = 1e12
 _FOR_RANKS = ("repetitions", "budget_s", "warmup_s", "sweep_bytes", "allow_busy", "stall_s")
 """Options that are called as what they are in a `MeasurementSpec`."""

@@ -19,7 +19,17 @@ from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import ask, clean, config_option, json_option
 from slurm_plugin.service.why_command import factor_words
 
-_HEADS = ("MODEL", "GPU TYPE", "MODE", "BATCH", *(tier.upper() for tier in TIERS), "ERROR", "MEASURED")
+_HEADS = (
+    "MODEL",
+    "GPU TYPE",
+    "MODE",
+    "PLAN",
+    "IN",
+    "BATCH",
+    *(tier.upper() for tier in TIERS),
+    "ERROR",
+    "MEASURED",
+)
 
 
 @click.command(
@@ -37,8 +47,9 @@ def command(
 ) -> None:
     """List the models that have a profile, or those named: what `--model` of dally-sbatch may say.
 
-    BATCH is that of one GPU. A tier shows the shapes measured there, machines x GPUs on each, and the largest
-    slowdown among them. ERROR is the mean error on what was held out.
+    PLAN is how a recorded job was split over its GPUs, IN its precision, BATCH that of one GPU. A tier shows
+    the shapes measured there, machines x GPUs on each, and the largest slowdown among them. ERROR is the mean
+    error on what was held out.
 
     With --learnt, by what factor computing and waiting for the network differ from what was predicted, as the
     controller believes, how sure it is, and from how many runs of how many jobs.
@@ -121,6 +132,8 @@ def _cells(entry: ModelEntry) -> tuple[str, ...]:
         entry.model,
         entry.gpu_type or "any",
         entry.mode,
+        entry.plan or "-",
+        entry.precision or "-",
         "-" if entry.local_batch is None else str(entry.local_batch),
         *(tiers.get(tier, "-") for tier in TIERS),
         "-" if entry.held_out_error is None else f"{entry.held_out_error:.1%}",

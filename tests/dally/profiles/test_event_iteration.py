@@ -225,6 +225,28 @@ def test_of_plans_as_large_a_job_gets_its_own() -> None:
         assert (costs.cost(job, place).exposed > 0.1) is waits
 
 
+def test_of_precisions_of_one_plan_a_job_gets_its_own() -> None:
+    known = []
+    for precision, size in (("bf16", 1), ("fp8", 10_000_000_000)):
+        one = profile(replace(DATA, size=4, stride=1, bytes=size), plan="dp=4")
+        known.append(replace(one, model=replace(one.model, precision=precision)))
+    costs = CostModel(TOPOLOGY, ProfileSet("test", tuple(known)))
+    for precision, waits in (("bf16", False), ("fp8", True)):
+        plan = TrainingPlan.parse(f"dp=4,sequence=128,precision={precision}", 4)
+        job = Job("j", 0.0, 4, 100.0, model="m", batch=8, plan=plan)
+        assert (costs.cost(job, ((0, 2), (2, 2))).exposed > 0.1) is waits
+
+
+def test_a_record_of_another_precision_does_not_count_before_a_plan() -> None:
+    one = profile(replace(DATA, size=4, stride=1), plan="dp=4")
+    known = replace(one, model=replace(one.model, precision="bf16"))
+    costs = CostModel(TOPOLOGY, ProfileSet("test", (known,)))
+    for precision, recorded in (("bf16", True), ("fp8", False)):
+        plan = TrainingPlan.parse(f"dp=4,sequence=128,precision={precision}", 4)
+        job = Job("j", 0.0, 4, 100.0, model="m", batch=8, plan=plan)
+        assert (costs.plan_gap(job) is None) is recorded
+
+
 def test_a_profile_with_events_is_read_as_it_was_written() -> None:
     curve = CollectiveCurve(CollectiveKind.ALL_REDUCE, 2, 1, "machine", None, (CollectiveTime(5, 1.0, 2),))
     known = profile(curves=(curve,))

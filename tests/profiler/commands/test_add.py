@@ -52,7 +52,8 @@ def test_a_time_may_say_how_the_gpus_lay(tmp_path: Path) -> None:
 def test_it_is_listed_as_given(tmp_path: Path) -> None:
     invoke(tmp_path, "add", "my-llm", *TIMES)
     listed = CliRunner().invoke(dally, ["models", "--profiles", str(tmp_path)])
-    assert listed.output.splitlines()[1].split()[:6] == ["my-llm", "any", "given", "-", "1x16", "1.00"]
+    cells = ["my-llm", "any", "given", "-", "-", "-", "1x16", "1.00"]
+    assert listed.output.splitlines()[1].split()[:8] == cells
 
 
 def test_a_simulation_goes_by_it(tmp_path: Path) -> None:
@@ -194,9 +195,66 @@ def test_one_training_may_be_recorded_by_several_plans(tmp_path: Path, cluster: 
     }
     assert plans == {1: "dp=2", 2: "dp=2", 3: "dp=4", 4: "dp=4", 64: "dp=4"}
     refused = invoke(tmp_path / "out", "remove", "my-llm")
-    assert "has 2 profiles of model my-llm, not one; types: any; plans: dp=2; dp=4" in refused.output
+    assert "has 2 profiles of model my-llm, not one; types: any; plans: dp=2, dp=4" in refused.output
     assert invoke(tmp_path / "out", "remove", "my-llm", "--plan=dp=2").exit_code == 0
     assert [profile.plan for profile in load_profiles(tmp_path / "out").profiles] == ["dp=4"]
+
+
+def test_one_plan_may_be_recorded_with_several_batches_and_precisions(tmp_path: Path, cluster: str) -> None:
+    out = tmp_path / "out"
+    seconds = {(8, "bf16"): 1.0, (32, "bf16"): 4.0, (8, "fp32"): 2.0, (8, "fp8"): 0.5}
+    for number, ((batch, precision), step_s) in enumerate(seconds.items()):
+        run = recorded(tmp_path / f"{number}", ["r0m0"] * 4, step_s)
+        told = (f"--local-batch={batch}", f"--precision={precision}")
+        assert invoke(out, "add", "my-llm", run, cluster, *told).exit_code == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "my-llm-dp-4-b32-bf16.json",
+        "my-llm-dp-4-b8-fp32.json",
+        "my-llm-dp-4-b8-fp8.json",
+        "my-llm-dp-4.json",
+    ]
+    again = invoke(out, "add", "my-llm", run, cluster, *told)
+    assert "my-llm-dp-4-b8-fp8.json exists; `profile-models remove` takes it away" in again.output
+
+    profiles = load_profiles(out)
+
+    def chosen(batch: int | None = None, precision: str | None = None) -> tuple[int | None, str | None]:
+        found = profiles.find("my-llm", None, batch, 4, "dp=4", precision)
+        assert found is not None
+        return found.model.local_batch, found.model.precision
+
+    assert (chosen(7, "fp32"), chosen(8, "fp8"), chosen(9), chosen(40)) == (
+        (8, "fp32"),
+        (8, "fp8"),
+        (8, "bf16"),
+        (32, "bf16"),
+    )
+    assert chosen(8, "fp4") == (8, "bf16")  # the nearest that is known
+
+    listed = CliRunner().invoke(dally, ["models", "--profiles", str(out)]).output.splitlines()[1:]
+    assert [line.split()[3:6] for line in listed if line.startswith("my-llm")] == [
+        ["dp=4", "bf16", "8"],
+        ["dp=4", "fp32", "8"],
+        ["dp=4", "fp8", "8"],
+        ["dp=4", "bf16", "32"],
+    ]
+    refused = invoke(out, "remove", "my-llm", "--local-batch=8")
+    assert "plans: dp=4; local batches: 8, 32; precisions: bf16, fp32, fp8" in refused.output
+    removed = invoke(out, "remove", "my-llm", "--local-batch=8", "--precision=bf16")
+    assert removed.output == f"removed: {out}/my-llm-dp-4.json\n"
+    assert len(load_profiles(out).profiles) == 3
+
+
+def test_a_profile_that_says_no_batch_does_not_take_the_place_of_one_that_does(
+    tmp_path: Path, cluster: str
+) -> None:
+    run = recorded(tmp_path / "17", ["r0m0"] * 4, 1.0)
+    assert invoke(tmp_path / "out", "add", "my-llm", run, cluster, "--local-batch=8").exit_code == 0
+    refused = invoke(tmp_path / "out", "add", "my-llm", run, cluster)
+    assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
+    assert "my-llm-dp-4.json exists" in refused.output
+    (profile,) = load_profiles(tmp_path / "out").profiles
+    assert profile.model.local_batch == 8
 
 
 def test_what_is_of_records_is_refused_without_them(tmp_path: Path) -> None:

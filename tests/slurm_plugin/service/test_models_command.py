@@ -20,11 +20,11 @@ def models(folder: Path, *arguments: str, profiles: str | None = "testbed") -> R
 
 def test_each_model_of_the_site_is_a_line_with_what_was_measured_and_its_flags_follow(tmp_path: Path) -> None:
     heads, *lines = models(tmp_path).stdout.splitlines()
-    assert " ".join(heads.split()) == "MODEL GPU TYPE MODE BATCH MACHINE RACK NETWORK ERROR MEASURED"
+    assert " ".join(heads.split()) == "MODEL GPU TYPE MODE PLAN IN BATCH MACHINE RACK NETWORK ERROR MEASURED"
     named = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert named == ["alexnet", "bert-base", "mobilenetv3", "resnet18", "resnet50"]
     resnet50 = next(line for line in lines if line.startswith("resnet50"))
-    assert resnet50.split()[:5] == ["resnet50", "any", "emulated", "128", "1x1,1x2"]
+    assert resnet50.split()[:7] == ["resnet50", "any", "emulated", "-", "-", "128", "1x1,1x2"]
     assert "2x1,4x2 2.77" in resnet50
     assert "    network-4x2: partial, the run did not finish" in lines
 

@@ -196,9 +196,13 @@ def measure(size: BenchSize) -> Iterator[Figure]:
 
 def cpu_s(local_slurm: LocalSlurm) -> float:
     """Processor time that slurmctld has used, seconds."""
-    pid = (local_slurm.spec.folder / "run" / "slurmctld.pid").read_text().strip()
+    return processor_s(int((local_slurm.spec.folder / "run" / "slurmctld.pid").read_text()))
+
+
+def processor_s(pid: int, children: bool = False) -> float:
+    """Processor time of a process, seconds; if asked, with that of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 @click.command()

@@ -19,6 +19,7 @@ from slurm_plugin.controller.unavailable_gpus import RESERVATION_PREFIX
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.service.partition_lock import PREFIX as LOCK_PREFIX
 from tests.patience import LONGEST_S
+from tests.slurm_plugin.bench import processor_s
 
 _ROOT = Path(__file__).parents[2]
 _SBATCH = "from slurm_plugin.submit.sbatch import main; main()"
@@ -82,6 +83,11 @@ class LiveSite:
             self._controller.send_signal(number)
             self._controller.wait()
             self._controller = None
+
+    def controller_s(self) -> float:
+        """Processor time that the controller and its commands have used, seconds."""
+        assert self._controller is not None, "it runs"
+        return processor_s(self._controller.pid, children=True)
 
     def page(self, path: str) -> dict[str, Any]:
         """A page of the controller; nothing if nobody answers."""

@@ -1,6 +1,7 @@
 """The GPUs that a policy shares out, by type, and which jobs they can hold beside each other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,18 +27,37 @@ def free_by_kind(free: FreeGpus) -> Ints:
     return np.array([free.total(gpu_type) for gpu_type in free.topology.gpu_types])
 
 
-def on_machines(free: FreeGpus, holders: Sequence[JobState]) -> Callable[[Accepted], int]:
-    """How many GPUs of some machines are free or held by these jobs."""
+class MachineGpus:
+    """The GPUs of each machine that are free or held by some jobs, and which machines a job accepts.
 
-    def count(accepted: Accepted) -> int:
-        names = (
-            (free.topology.machines[machine].name, gpus)
-            for job in holders
-            for machine, gpus in job.allocation
+    Args:
+        free: The free GPUs.
+        holders: The jobs.
+    """
+
+    def __init__(self, free: FreeGpus, holders: Sequence[JobState]) -> None:
+        self._free, machines = free, free.topology.machines
+        self._held = Counter[str]()
+        for job in holders:
+            for machine, gpus in job.allocation:
+                self._held[machines[machine].name] += gpus
+        self._of_type: dict[str, Accepted] = {
+            gpu_type: Accepted(each.name for each in machines if each.gpu_type == gpu_type)
+            for gpu_type in free.topology.gpu_types
+        }
+
+    def on(self, accepted: Accepted) -> int:
+        """How many GPUs of some machines there are."""
+        return self._free.total(machines=accepted) + sum(
+            self._held[name] for name in accepted & self._held.keys()
         )
-        return free.total(machines=accepted) + sum(gpus for name, gpus in names if name in accepted)
 
-    return count
+    def accepted(self, job: Job) -> Accepted | None:
+        """The machines that a job accepts, by name and GPU type; None for all."""
+        if job.gpu_type is None:
+            return job.machines
+        of_type = self._of_type.get(job.gpu_type, Accepted())
+        return of_type if job.machines is None else job.machines & of_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +78,24 @@ class Room:
 
     A job that accepts one type needs that many of it; any other takes what those leave. That is exact where
     jobs accept one type or all. A job that accepts some machines only needs that many of theirs, too, and of
-    all machines together that it and jobs admitted before compete for.
+    all machines together that it and jobs admitted before compete for, by machines or by type.
 
     Args:
         pool: The GPUs.
-        on: How many of them are on some machines; None: no jobs are to be admitted.
+        machines: On which machines they are; None: no jobs are to be admitted.
 
     Attributes:
         left: GPUs that are left.
         kept: Names of machines of which nothing more is to be had.
     """
 
-    def __init__(self, pool: Pool, on: Callable[[Accepted], int] | None = None) -> None:
+    def __init__(self, pool: Pool, machines: MachineGpus | None = None) -> None:
         self.left = pool.total
         self.kept = Accepted()
         self._of_type = dict(pool.of_type)
-        self._on = on
+        self._machines = machines
         self._left_on: dict[Accepted, int] = {}
-        self._taken_on: list[tuple[Accepted, int]] = []
+        self._taken_on = Counter[Accepted]()
 
     def for_type(self, gpu_type: str | None) -> int:
         """How many more GPUs a job could get that accepts this type; None for any."""
@@ -91,34 +111,43 @@ class Room:
         """Whether the least size of a job fits beside those admitted; if so it is admitted."""
         if job.least_gpus > self.for_type(job.gpu_type):
             return False
-        if job.machines is not None and not self._take_on(job.machines, job.least_gpus):
-            return False
+        accepted = self._known_machines.accepted(job)
+        if accepted is not None:
+            # Types alone are counted above; machines that somebody asked for may be some of theirs.
+            is_contested = job.machines is not None or bool(self._left_on)
+            if is_contested and not self._fits_on(accepted, job.least_gpus):
+                return False
+            self._taken_on[accepted] += job.least_gpus
         self.take(job.gpu_type, job.least_gpus)
         return True
 
+    @property
+    def _known_machines(self) -> MachineGpus:
+        if self._machines is None:
+            raise AssertionError("nothing is known of machines")
+        return self._machines
+
     def keep(self, machines: Accepted) -> None:
         """Leave what is left of some machines to a job that waits for more of them."""
-        if self._on is None:
-            raise AssertionError("nothing is known of machines")
         new = machines - self.kept
         self.left -= max(0, self._left(machines))
         for each, left in self._left_on.items():
             if not new.isdisjoint(each):
-                self._left_on[each] = min(left, self._on(each - machines))
+                self._left_on[each] = min(left, self._known_machines.on(each - machines))
         self.kept |= machines
         self._left_on[machines] = 0
 
     def _left(self, machines: Accepted) -> int:
         """What is left of some machines."""
-        if self._on is not None and machines not in self._left_on:
-            taken = sum(before for part, before in self._taken_on if part <= machines)
-            self._left_on[machines] = self._on(machines - self.kept) - taken
+        if machines not in self._left_on:
+            taken = sum(before for part, before in self._taken_on.items() if part <= machines)
+            self._left_on[machines] = self._known_machines.on(machines - self.kept) - taken
         return self._left_on[machines]
 
-    def _take_on(self, machines: Accepted, gpus: int) -> bool:
+    def _fits_on(self, machines: Accepted, gpus: int) -> bool:
         """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
         contested = machines
-        while more := {part for part, _ in self._taken_on if not part <= contested and part & contested}:
+        while more := {part for part in self._taken_on if not part <= contested and part & contested}:
             contested = contested.union(*more)
         for each in (machines, contested):
             self._left(each)
@@ -127,5 +156,4 @@ class Room:
             return False
         for each in around:
             self._left_on[each] -= gpus
-        self._taken_on.append((machines, gpus))
         return True

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dally.cluster.topology import Allocation
-from dally.jobs.job import Job, JobKind
+from dally.jobs.job import JobKind
 from dally.plan import Decision, Plan, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.arrays import Floats
 from dally.policies.common.elastic_speeds import Speeds
-from dally.policies.common.gpu_pool import Accepted, Pool, Room, free_by_kind, held_by_kind, on_machines
+from dally.policies.common.gpu_pool import Accepted, MachineGpus, Pool, Room, free_by_kind, held_by_kind
 from dally.policies.common.ranking import Ranking
 from dally.policies.common.rounds import PendingChanges, next_multiple
 from dally.policies.common.sizing import SizeTarget, held_gpus, plan_sizes
@@ -101,7 +101,8 @@ class InSizes(Policy):
         for job in able:
             workers += held_by_kind(state.topology, job.allocation)
         pool = Pool.of(state.topology, workers)
-        room = Room(pool, on_machines(state.free, able))
+        machines = MachineGpus(state.free, able)
+        room = Room(pool, machines)
         for job in able:
             room.admits(job.job)
         # The waiting jobs whose least sizes fit beside each other's, in their order.
@@ -110,45 +111,52 @@ class InSizes(Policy):
             if not room.left or refused == _DEPTH:
                 break
             asked = job.job
+            accepted = machines.accepted(asked) if asked.machines is not None else None
             if room.admits(asked):
                 jobs.append(job)
                 kept[job.job_id] = room.kept
-            elif asked.machines is not None and asked.machines <= room.kept:
+            elif accepted is not None and accepted <= room.kept:
                 continue
-            elif asked.least_gpus <= self._at_hand(asked) and (self.in_turn or room.left < asked.least_gpus):
-                if asked.machines is None:
+            elif asked.least_gpus <= self._at_hand(accepted) and (
+                self.in_turn or room.left < asked.least_gpus
+            ):
+                if accepted is None:
                     break
-                room.keep(asked.machines)  # nobody passes it there
+                room.keep(accepted)  # nobody passes it there
             else:
                 refused += 1
         if not jobs:
             return ()
         kept |= {job.job_id: room.kept for job in able}
-        workers -= held_by_kind(state.topology, self._out_of_reach(jobs, kept))
+        workers -= held_by_kind(state.topology, self._out_of_reach(jobs, machines, kept))
         pool = Pool.of(state.topology, workers)
         return plan_sizes(state, self.allocate(jobs, pool, now), now, kept)
 
-    def _out_of_reach(self, jobs: Sequence[JobState], kept: Mapping[str, Accepted]) -> Allocation:
+    def _out_of_reach(
+        self, jobs: Sequence[JobState], on: MachineGpus, kept: Mapping[str, Accepted]
+    ) -> Allocation:
         """Free GPUs of machines that none of some jobs accepts, or from which all that do are kept."""
         if any(job.job.machines is None and not kept[job.job_id] for job in jobs):
             return ()
         free, machines = self._state.free, self._state.topology.machines
         everywhere = Accepted(machine.name for machine in machines)
-        sets = {(job.job.machines or everywhere, kept[job.job_id]) for job in jobs}
-        within = Accepted().union(*(accepted - without for accepted, without in sets))
+        sets = {(on.accepted(job.job), kept[job.job_id]) for job in jobs}
+        within = Accepted().union(
+            *((everywhere if accepted is None else accepted) - without for accepted, without in sets)
+        )
         return tuple(
             (index, free.on(index))
             for index, machine in enumerate(machines)
             if machine.name not in within and free.on(index)
         )
 
-    def _at_hand(self, job: Job) -> int:
-        """GPUs that a job could have if nothing ran, on machines of any type."""
+    def _at_hand(self, accepted: Accepted | None) -> int:
+        """GPUs that a job could have on such machines if nothing ran; None: on all, of any type."""
         topology, withheld = self._state.topology, self._state.withheld
-        if job.machines is None:
+        if accepted is None:
             return topology.gpus - sum(withheld.values())
-        accepted = [topology.machine_index[name] for name in job.machines if name in topology.machine_index]
-        return sum(topology.machines[each].gpus - withheld.get(each, 0) for each in accepted)
+        machines = [topology.machine_index[name] for name in accepted if name in topology.machine_index]
+        return sum(topology.machines[each].gpus - withheld.get(each, 0) for each in machines)
 
     def _is_due(self, state: ClusterState, now: float) -> bool:
         return not state.running or now >= self._due_s or (self.eager and self._is_changed(state))

@@ -7,7 +7,7 @@ import numpy as np
 
 from dally.jobs.job import JobKind
 from dally.policies.common.arrays import Ints
-from dally.policies.common.gpu_pool import Pool, Room, free_by_kind, held_by_kind, on_machines
+from dally.policies.common.gpu_pool import MachineGpus, Pool, Room, free_by_kind, held_by_kind
 from dally.policies.jps.instance import Instance, WorkerDemands
 from dally.policies.jps.placement_trial import PlacementTrial, Share
 from dally.state import ClusterState, JobState
@@ -103,7 +103,7 @@ class Rerun:
         topology = self._state.topology
         held = [held_by_kind(topology, job.allocation) for job in movers]
         workers = sum(held, start=free_by_kind(self._state.free))
-        room = Room(Pool.of(topology, workers), on_machines(self._state.free, movers))
+        room = Room(Pool.of(topology, workers), MachineGpus(self._state.free, movers))
         for job in movers:
             room.admits(job.job)
         jobs, refused = [*movers], 0

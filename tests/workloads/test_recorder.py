@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,17 @@ def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.Complete
         ("plain.py", "hsdp", 4, "dp=4,zero=3"),
         ("plain.py", "tp", 4, "tp=2,dp=2,zero=1"),
         ("plain.py", "pp", 2, "pp=2"),
-        ("experts.py", "300", 4, "dp=4,ep=2"),
-        pytest.param("hf_trainer.py", "300", 2, "dp=2", marks=pytest.mark.slow),
-        pytest.param("lightning_trainer.py", "1000", 2, "dp=2", marks=pytest.mark.slow),
+        ("experts.py", "30", 4, "dp=4,ep=2"),
+        pytest.param("hf_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
+        pytest.param("lightning_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
     ],
 )
 def test_the_plan_of_a_script_is_recognised(
     tmp_path: Path, script: str, name: str, ranks: int, plan: str
 ) -> None:
     for package in PACKAGES.get(script, ()):
-        pytest.importorskip(package)
+        if find_spec(package) is None:  # the ranks import it, which takes seconds
+            pytest.skip(f"{package} is not installed")
     done = torchrun(tmp_path, [str(SCRIPTS / script), name], ranks)
     assert done.stdout.count("trained") == ranks, done.stderr
     found = recognise(read_run(tmp_path).records)

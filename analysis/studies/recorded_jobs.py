@@ -107,6 +107,9 @@ TIMED = (
     RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "320", "0.1"), 4),
     RecordedTraining("HSDP", "plain.py", ("hsdp", "12", "320", "0.1"), 4),
     RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "320", "0.1"), 4),
+    RecordedTraining("pipeline", "plain.py", ("pp", "12", "16", "0.3", "196608"), 4),
+    RecordedTraining("experts", "experts.py", ("12", "8192", "0.1", "2"), 4),
+    RecordedTraining("experts, uneven", "experts.py", ("12", "8192", "0.1", "4", "4"), 4),
 )
 
 LOOPBACK = Link(8e9, 2e-5)

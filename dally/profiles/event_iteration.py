@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, isclose
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from dally.cluster.topology import Link, Shape, slowest
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.allreduce import HEADERS, curve_time_s
 from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
-from dally.profiles.event_replay import Transfer, replay_s
+from dally.profiles.event_replay import Transfer, replay_s, replay_stages_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.local_batch import Pass
 from dally.profiles.parallel.link_tiers import Tier
@@ -40,7 +41,8 @@ class EventIteration:
 
     Attributes:
         iteration_s: The whole iteration, seconds.
-        comm_s: All that leaves machines, one after another, hidden by compute or not, seconds.
+        comm_s: All that leaves machines, one after another, hidden by compute or not, seconds; of a pipeline
+            that of the stage that sends longest.
         sent_bytes: Out of one machine, one rack, ... by the cluster's levels, headers included: of each event
             out of the one that sends most.
         notes: What is not as it was recorded, in words; some may be empty.
@@ -60,11 +62,23 @@ class _Spread:
         machines: On which the widest-spread group lies.
         level: At which each group meets; 0: all lie inside machines.
         leaving: By level, how many times what one rank sends leaves a domain: the one that most leaves.
+        most: How many times what one rank sends the one sends, or gets, that has the greatest load.
     """
 
     machines: int
     level: int
     leaving: tuple[float, ...]
+    most: float
+
+
+class _Groups(NamedTuple):
+    """Between which ranks an event is: as in `Event`; `stages` are from where and to where a message goes."""
+
+    collective: CollectiveKind
+    size: int
+    stride: int
+    stages: tuple[int, int] | None
+    loads: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +114,40 @@ def replay_events(
     ranks = ranks or _filled(shape)
     events, resized = _on_gpus(profile, shape.gpus)
     priced = price_events(events, profile.curves, shape, ranks, batch)
-    transfers, comm_s = [], 0.0
-    sent: dict[int, float] = defaultdict(float)
+    transfers = []
+    comm_s: dict[int, float] = defaultdict(float)  # by stage
+    sent: dict[tuple[int, int], float] = defaultdict(float)  # by level and stage
     for event, price in zip(events, priced, strict=True):
-        seconds = price.seconds
+        stage, seconds = event.stage or 0, price.seconds
         if price.links == _OUTSIDE:
             seconds *= stretch
-            comm_s += seconds
+            comm_s[stage] += seconds
             for level, size_bytes in enumerate(price.sent_bytes, ranks.lowest):
-                sent[level] += size_bytes * HEADERS
-        needed_s = inf if event.needed_s is None else event.needed_s * work.pace
-        transfers.append(Transfer(event.ready_s * work.pace, needed_s, seconds, price.links))
+                sent[level, stage] += size_bytes * HEADERS
+        transfers.append(as_transfer(event, seconds, price.links, work.pace))
     calculated = "" if all(price.measured for price in priced) else "collectives calculated from the links"
     optimizer_s = work.compute.step_s or 0.0
+    if work.compute.stages:
+        stages = [(each.bwd_s, each.step_s) for each in work.compute.stages]
+        iteration_s = replay_stages_s(transfers, stages)
+    else:
+        iteration_s = replay_s(transfers, work.compute.total_s - optimizer_s) + optimizer_s
+    levels = range(max((level for level, _ in sent), default=-1) + 1)
     return EventIteration(
-        iteration_s=replay_s(transfers, work.compute.total_s - optimizer_s) + optimizer_s,
-        comm_s=comm_s,
-        sent_bytes=tuple(sent[level] for level in range(max(sent, default=-1) + 1)),
+        iteration_s=iteration_s,
+        comm_s=max(comm_s.values(), default=0.0),
+        sent_bytes=tuple(
+            max((sent[key] for key in sent if key[0] == level), default=0.0) for level in levels
+        ),
         notes=(resized, calculated),
     )
+
+
+def as_transfer(event: Event, seconds: float, links: int, pace: float = 1.0) -> Transfer:
+    """What is replayed of an event that takes so long; its compute takes `pace` times as long."""
+    needed_s = inf if event.needed_s is None else event.needed_s * pace
+    to = -1 if event.to is None else event.to
+    return Transfer(event.ready_s * pace, needed_s, seconds, links, event.stage or 0, to)
 
 
 def price_events(
@@ -138,13 +167,13 @@ def price_events(
         batch: Local batch over that with which they were recorded.
     """
     links = _Links(shape, ranks)
-    known: dict[tuple[CollectiveKind, float, int, int], PricedEvent] = {}
+    known: dict[tuple[float, _Groups], PricedEvent] = {}
     found = []
     for event in events:
         size = event.bytes * (1.0 if event.axis is Axis.DATA else batch)
-        key = event.collective, size, event.size, event.stride
+        key = size, _groups(event)
         if key not in known:
-            spread = _spread(ranks, event.collective, event.size, event.stride)
+            spread = _spread(ranks, key[1])
             curve = _curve(curves, event, spread, links)
             seconds = curve_time_s(curve.times, size) if curve else links.seconds(event, size, spread)
             where = _OUTSIDE if spread.level else _INSIDE
@@ -166,7 +195,7 @@ def measured_curves(
     links = _Links(shape, ranks)
     found: dict[CollectiveCurve, dict[int, list[float]]] = {}
     for event, seconds in timed:
-        spread = _spread(ranks, event.collective, event.size, event.stride)
+        spread = _spread(ranks, _groups(event))
         crossed = links.crossed(spread)
         rate = crossed.bandwidth_bps if crossed else None
         one = (CollectiveTime(1, 1.0, 1),)
@@ -211,10 +240,24 @@ def _on_gpus(profile: Profile, gpus: int) -> tuple[tuple[Event, ...], str]:
     return tuple(event for event in found if event is not None), note
 
 
+def _groups(event: Event) -> _Groups:
+    stages = None if event.stage is None or event.to is None else (event.stage, event.to)
+    return _Groups(event.collective, event.size, event.stride, stages, event.loads)
+
+
+def _ranks_of(groups: _Groups, world: int) -> _Ints:
+    """(groups, size) the ranks of each group: every `stride`-th one, or sender and receiver of a message."""
+    found = np.arange(world).reshape(-1, groups.size, groups.stride).swapaxes(1, 2).reshape(-1, groups.size)
+    if groups.stages is None:
+        return found
+    return found[:, [stage % groups.size for stage in groups.stages]]  # on fewer GPUs there are fewer stages
+
+
 @lru_cache(_REMEMBERED)
-def _spread(ranks: RankPlacement, collective: CollectiveKind, size: int, stride: int) -> _Spread:
-    """How groups of `size` ranks, every `stride`-th one, lie."""
-    groups = np.arange(sum(ranks.machines)).reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
+def _spread(ranks: RankPlacement, among: _Groups) -> _Spread:
+    """How groups of ranks lie."""
+    groups = _ranks_of(among, sum(ranks.machines))
+    loads = np.resize(among.loads, sum(ranks.machines))[groups] if among.loads else None
     machines, leaving = 1, []
     for level, tier in enumerate(ranks.links):
         domains = np.asarray(tier.domains if level else range(len(ranks.machines)))
@@ -226,10 +269,13 @@ def _spread(ranks: RankPlacement, collective: CollectiveKind, size: int, stride:
         if spans == 1:
             break
         machines = machines if level else spans
-        leaving.append(
-            float(np.bincount(domain_of.ravel(), _away(collective, domain_of, there[places])).max())
-        )
-    return _Spread(machines, len(leaving), tuple(leaving))
+        away = _away(among.collective, domain_of, there[places])
+        sides = [np.bincount(domain_of.ravel(), away)]
+        if loads is not None:
+            sides = [np.bincount(domain_of.ravel(), each.ravel()) for each in _uneven(loads, places, count)]
+        leaving.append(float(max(side.max() for side in sides)))
+    most = 1.0 if loads is None else _greatest(loads)
+    return _Spread(machines, len(leaving), tuple(leaving), most)
 
 
 def _away(collective: CollectiveKind, domain_of: _Ints, there: _Ints) -> NDArray[np.float64]:
@@ -248,6 +294,29 @@ def _away(collective: CollectiveKind, domain_of: _Ints, there: _Ints) -> NDArray
     if collective is CollectiveKind.SEND:
         away[:, -1] = 0.0
     return away.ravel()
+
+
+def _uneven(
+    loads: NDArray[np.float64], places: _Ints, count: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What goes from each rank out of its domain, and to each from without, over what one of even load sends.
+
+    Each rank of a group of n sends each other one its load's n-th part of all that it has.
+
+    Args:
+        loads: (groups, n) of each rank.
+        places: (groups, n) its group and domain, as one number.
+        count: Domains.
+    """
+    size = loads.shape[1]
+    there = np.bincount(places.ravel(), loads.ravel(), minlength=count * len(loads))[places]
+    ranks = np.bincount(places.ravel(), minlength=count * len(loads))[places]
+    return (size - there) / (size - 1), loads * (size - ranks) / (size - 1)
+
+
+def _greatest(loads: NDArray[np.float64]) -> float:
+    size = loads.shape[1]
+    return float(np.maximum(loads, (size - loads) / (size - 1)).max())
 
 
 def _sent(event: Event, size: float, spread: _Spread) -> Iterator[float]:
@@ -281,7 +350,7 @@ class _Links:
     def seconds(self, event: Event, size: float, spread: _Spread) -> float:
         """How long the links take for an event: the slowest decides, latencies add up."""
         each = sent_share(event.collective, event.size) * size
-        sending_s = [each * 8 / self._inside.bandwidth_bps]
+        sending_s = [spread.most * each * 8 / self._inside.bandwidth_bps]
         sending_s += [
             sent * HEADERS * 8 / link.bandwidth_bps
             for link, sent in zip(self._outside, _sent(event, size, spread), strict=False)

@@ -23,7 +23,12 @@ class Event:
         size: Ranks of a group.
         stride: From one of them to the next.
         ready_s: When compute hands it over.
-        needed_s: When compute cannot go on without it; None: the optimizer waits for it.
+        needed_s: When compute cannot go on without it; None: the optimizer waits for it. Of a message on the
+            clock of the stage that gets it, which does not take it before.
+        stage: The pipeline stage whose ranks do it, on whose clock `ready_s` is; None: all do the same.
+        to: The stage that a message goes to; None if it is none, or all stages send alike.
+        loads: What each rank of the job gets from all of its group, or sends to all, over the mean of the
+            group: of experts whose load is uneven. Empty: as much as the others.
     """
 
     collective: CollectiveKind
@@ -33,6 +38,9 @@ class Event:
     stride: int
     ready_s: float
     needed_s: float | None = None
+    stage: int | None = None
+    to: int | None = None
+    loads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.collective in _SILENT:
@@ -42,8 +50,16 @@ class Event:
                 raise InputError(f"{name} is {getattr(self, name)}, must be positive")
         if self.size < 2:
             raise InputError(f"size is {self.size}, must be 2 or more")
-        if self.needed_s is not None and self.needed_s < self.ready_s:
+        if self.to is not None:
+            self._check_message()
+        elif self.needed_s is not None and self.needed_s < self.ready_s:
             raise InputError(f"needed_s is {self.needed_s:g}, must not be before ready_s {self.ready_s:g}")
+
+    def _check_message(self) -> None:
+        if self.stage is None or self.needed_s is None:
+            raise InputError("an event with to has stage and needed_s, too")
+        if self.stage == self.to:
+            raise InputError(f"stage and to are both {self.stage}")
 
 
 @dataclass(frozen=True, slots=True)

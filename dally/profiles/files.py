@@ -28,6 +28,9 @@ _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
 
+_LATER = ("stage", "to", "loads")
+"""Fields of events that are left out where they say nothing."""
+
 _ANY = "any"
 """What messages and `remove_profile` call the GPU type of a profile that is of none alone."""
 
@@ -418,6 +421,12 @@ def format_profile(profile: Profile) -> str:
         del data["model"]["precision"]
     if not profile.compute.other_batches:
         del data["compute"]["other_batches"]
+    if not profile.compute.stages:
+        del data["compute"]["stages"]
+    data["events"] = [
+        {key: value for key, value in event.items() if key not in _LATER or value not in (None, ())}
+        for event in data["events"]
+    ]
     if profile.learning is None:
         del data["learning"]
     for name in ("plan", "events", "curves"):

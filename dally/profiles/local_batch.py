@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from dally.profiles.events import Event
-from dally.profiles.schema import BatchTime, Bucket, Compute, Model, Profile
+from dally.profiles.schema import BatchTime, Bucket, Compute, Model, Profile, StageCompute
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ def scaled_compute(compute: Compute, pace: float) -> Compute:
         other_batches=tuple(
             BatchTime(each.local_batch, each.total_s * pace) for each in compute.other_batches
         ),
+        stages=tuple(StageCompute(each.bwd_s * pace, each.step_s * pace) for each in compute.stages),
     )
 
 

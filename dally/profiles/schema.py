@@ -135,6 +135,14 @@ class BatchTime:
 
 
 @dataclass(frozen=True, slots=True)
+class StageCompute:
+    """What one stage of a pipeline computes, seconds: until its last call, and after that."""
+
+    bwd_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """One iteration on one GPU, without communication.
 
@@ -146,6 +154,8 @@ class Compute:
         contention_factor: By how much communication at the same time stretches backward; 1 or more.
         fixed_s: What of the iteration stays when the local batch changes, seconds; the rest goes with it.
         other_batches: The whole iteration with other local batches, ascending; counts before `fixed_s`.
+        stages: What each stage of a pipeline computes, where they were recorded; the phases above are then
+            those of all, waits of stages for one another among them.
     """
 
     fwd_s: float | None
@@ -155,6 +165,7 @@ class Compute:
     contention_factor: float | None
     fixed_s: float = 0.0
     other_batches: tuple[BatchTime, ...] = ()
+    stages: tuple[StageCompute, ...] = ()
 
     def __post_init__(self) -> None:
         batches = [each.local_batch for each in self.other_batches]
@@ -423,6 +434,12 @@ class Profile:
         _require(
             self.schema == schema,
             f"schema is {self.schema}, must be {schema} as it has {'' if self.events else 'no '}events",
+        )
+        _require(not self.compute.stages or bool(self.events), "compute.stages belong to events")
+        stages = [stage for each in self.events for stage in (each.stage, each.to) if stage is not None]
+        _require(
+            max(stages, default=-1) < max(1, len(self.compute.stages)),
+            f"events have {max(stages, default=-1) + 1} stages, compute.stages {len(self.compute.stages)}",
         )
         _require((self.plan is None) == (not self.events), "plan and events belong together")
         _require(not self.curves or bool(self.events), "curves belong to events")

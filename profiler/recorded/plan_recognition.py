@@ -21,7 +21,7 @@ and 2 gather it once. So elements gathered are twice or once those reduced."""
 _NAMED = 8
 """So many ranks are named that left no record."""
 
-_MESSAGES = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
+MESSAGES = (CollectiveKind.SEND, CollectiveKind.RECEIVE)
 
 REDUCING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE)
 """Gloo reduces and scatters by an all-reduce; some ZeRO reduces each gradient to the rank that owns it."""
@@ -46,6 +46,7 @@ class AxisTraffic:
         calls: Its collectives, or messages.
         sent_bytes: Bytes that each rank sends.
         lasted_s: How long they took on the GPU, all together, seconds; None where that is not known of each.
+        group: The program's name of the group; empty of a pipeline's stages.
     """
 
     axis: Axis
@@ -53,6 +54,7 @@ class AxisTraffic:
     calls: int
     sent_bytes: float
     lasted_s: float | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,9 @@ def recognise(records: Sequence[RankRecord]) -> RecognisedPlan:
     Raises:
         InputError: What was found is no plan: the sizes of the axes do not fit the number of ranks.
     """
-    doubts: list[str] = []
     record = max(records, key=step_bytes)
-    traffic = _group_traffic(record, doubts)
+    traffic, told = group_traffic(record)
+    doubts = [*told]
     pipeline = _pipeline(records, record)
     if pipeline:
         traffic.append(pipeline)
@@ -102,11 +104,12 @@ def step_bytes(record: RankRecord) -> float:
     )
 
 
-def _group_traffic(record: RankRecord, doubts: list[str]) -> list[AxisTraffic]:
-    """The groups of a rank that send something in each step, messages apart."""
+def group_traffic(record: RankRecord) -> tuple[list[AxisTraffic], list[str]]:
+    """The groups of a rank that send something in each step, messages apart; and what does not fit."""
+    doubts: list[str] = []
     by_group: dict[str, list[Collective]] = defaultdict(list)
     for each in record.step:
-        if each.kind not in _MESSAGES and each.elements >= SMALL:
+        if each.kind not in MESSAGES and each.elements >= SMALL:
             by_group[each.group].append(each)
     found = []
     for name, calls in by_group.items():
@@ -118,8 +121,8 @@ def _group_traffic(record: RankRecord, doubts: list[str]) -> list[AxisTraffic]:
             sent_bytes = sum(each.sent_bytes(len(group.ranks)) for each in calls)
             lasted_s = [each.lasted_s for each in calls if each.lasted_s is not None]
             known_s = sum(lasted_s) if len(lasted_s) == len(calls) else None
-            found.append(AxisTraffic(axis, group.ranks, len(calls), sent_bytes, known_s))
-    return found
+            found.append(AxisTraffic(axis, group.ranks, len(calls), sent_bytes, known_s, name))
+    return found, doubts
 
 
 def _axis(calls: Sequence[Collective], description: str, doubts: list[str]) -> Axis:

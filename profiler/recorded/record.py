@@ -4,12 +4,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from dally.errors import InputError
@@ -31,7 +31,7 @@ _BYTES = {
 """Of an element, by PyTorch's name of the type; all others have one byte."""
 
 _NAME = re.compile(r"(?:\w+:)?_?(.+?)(?:_base)?(?:_coalesced)?(?: .*)?")
-_PEERS = re.compile(r"->(\d+)")
+_PEERS = re.compile(r"(?:->|<-)(\d+)")
 _BYTES_OF_A_RECORD = 2**28
 _FILES = "rank-*.json.gz"
 _SCHEMAS = (1, 2)
@@ -57,6 +57,7 @@ _KINDS = {
     "recv": CollectiveKind.RECEIVE,
 }
 
+_DIFFERS = (CollectiveKind.ALL_TO_ALL,)
 _GATHERING = (CollectiveKind.ALL_GATHER, CollectiveKind.GATHER)
 
 
@@ -72,9 +73,10 @@ class Collective:
         is_flat: Whether they are a bucket of one dimension, as parameters and gradients are; activations keep
             their shape.
         at_s: When it was called, seconds since 1970, or since the start of its step.
-        peer: The rank of the group that a message goes to; -1 if it is for all.
+        peer: The rank of the group that a message goes to, or comes from; -1 if it is for all.
         lasted_s: How long it took on the GPU, waiting for the slowest rank included, seconds; None where
             NCCL was not asked for it (TORCH_NCCL_ENABLE_TIMING).
+        received: Elements that come out on this rank; 0 if unknown.
     """
 
     group: str
@@ -85,6 +87,7 @@ class Collective:
     at_s: float
     peer: int = -1
     lasted_s: float | None = None
+    received: int = 0
 
     def whole_bytes(self, ranks: int) -> int:
         """Bytes of the whole tensor, in a group of so many ranks: see `sent_share`."""
@@ -124,6 +127,7 @@ class RankRecord:
         launched: Whether calls only launch what the GPU does later, as with NCCL.
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
+        stepped_s: When the optimizer stepped, seconds since 1970.
         begun_s: When its process group was there, seconds since 1970; of old records the first step.
         written_s: When the record was written; of old records the last step.
         lacks: Why it has no collectives; empty if it has.
@@ -139,6 +143,7 @@ class RankRecord:
     launched: bool
     step_s: float
     steps: int
+    stepped_s: tuple[float, ...]
     begun_s: float
     written_s: float
     lacks: str
@@ -248,10 +253,8 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         raise InputError(f"{path}: schema {about['schema']} is not known; update Dally")
     entries = [_collective(entry) for entry in trace.get("entries", ())]
     if not any(each.kind is CollectiveKind.SEND for each in entries):
-        entries += [
-            Collective(group, CollectiveKind.SEND, size, 1, False, at_ns / 1e9, peer)
-            for group, size, at_ns, peer in about["sent"]
-        ]
+        entries += _messages(about["sent"], CollectiveKind.SEND)
+        entries += _messages(about.get("received", ()), CollectiveKind.RECEIVE)
     entries.sort(key=lambda each: each.at_s)
     steps_s = [at_ns / 1e9 for at_ns in about["steps_ns"]]
     typical, called_s, step_s = _typical_step(entries, steps_s)
@@ -272,10 +275,17 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         launched=any("nccl" in entry["profiling_name"] for entry in trace.get("entries", ())),
         step_s=step_s,
         steps=len(steps_s),
+        stepped_s=tuple(steps_s),
         begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
         written_s=about.get("written_ns", about["steps_ns"][-1]) / 1e9,
         lacks=about.get("lacks", "") or ("" if typical or not entries else _NO_WHOLE_STEP),
     )
+
+
+def _messages(noted: Iterable[tuple[str, int, int, int]], kind: CollectiveKind) -> Iterator[Collective]:
+    """Messages that Flight Recorder did not see."""
+    for group, size, at_ns, peer in noted:
+        yield Collective(group, kind, size, 1, False, at_ns / 1e9, peer)
 
 
 def _collective(entry: Mapping[str, Any]) -> Collective:
@@ -291,6 +301,7 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
         at_s=entry["time_created_ns"] / 1e9,
         peer=int(peers[1]) if peers else -1,
         lasted_s=entry["duration_ms"] / 1e3 if "duration_ms" in entry else None,
+        received=sum(prod(size) for size in entry.get("output_sizes", ())),
     )
 
 
@@ -315,9 +326,19 @@ def _typical_step(
     ]
     typical = sorted(steps, key=lambda step: sum(each.elements for each in step))[len(steps) // 2]
     alike = [step for step in steps if _calls(step) == _calls(typical)]
-    called_s = (median(each.at_s for each in calls) for calls in zip(*alike, strict=True))
-    return typical, tuple(called_s), step_s
+    same = [*zip(*alike, strict=True)]
+    called_s = tuple(median(each.at_s for each in calls) for calls in same)
+    return tuple(map(_mean_load, typical, same)), called_s, step_s
 
 
 def _calls(step: Sequence[Collective]) -> list[tuple[str, CollectiveKind, int]]:
-    return [(each.group, each.kind, each.elements) for each in step]
+    """What tells steps apart; how many tokens go to an expert may differ from one to the next."""
+    return [(each.group, each.kind, 0 if each.kind in _DIFFERS else each.elements) for each in step]
+
+
+def _mean_load(call: Collective, same: Sequence[Collective]) -> Collective:
+    """A call with what goes from all to all in the mean of several steps."""
+    if call.kind not in _DIFFERS:
+        return call
+    elements = round(fmean(each.elements for each in same))
+    return replace(call, elements=elements, received=round(fmean(each.received for each in same)))

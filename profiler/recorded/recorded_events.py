@@ -1,24 +1,31 @@
 """What a recorded step communicates, event by event, on the clock of its compute."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from statistics import fmean
 
 from dally.cluster.topology import Shape
 from dally.jobs.parallelism import Axis
 from dally.profiles.collectives import CollectiveKind, sent_share
-from dally.profiles.event_iteration import PricedEvent, measured_curves, price_events
-from dally.profiles.event_replay import Transfer, replay_s
+from dally.profiles.event_iteration import PricedEvent, as_transfer, measured_curves, price_events
+from dally.profiles.event_replay import replay_s
 from dally.profiles.events import CollectiveCurve, Event
 from dally.profiles.parallel.rank_placement import RankPlacement
-from profiler.recorded.plan_recognition import REDUCING, SMALL, RecognisedPlan, step_bytes
+from dally.profiles.schema import StageCompute
+from profiler.recorded.plan_recognition import MESSAGES, REDUCING, SMALL, group_traffic, step_bytes
 from profiler.recorded.record import Collective, RankRecord
 
 _LEAST_COMPUTE = 0.01
 """Of a step so much is compute at least, however slow the links are said to be."""
 
 _HALVINGS = 50
+
+_UNEVEN = 0.01
+"""Loads of experts that differ by no more than this are alike."""
+
+NEVER = -1
+"""No call waits for what the rank that receives it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,82 +37,117 @@ class RecordedStep:
         curves: How long they took, where that was recorded.
         backward_s: Compute until the last call, after which the optimizer steps, seconds.
         optimizer_s: Compute after that.
+        stages: Compute of each stage of a pipeline; the two above are then those of all, and what stages wait
+            for one another is in them. Empty if all ranks are taken to do the same.
     """
 
     events: tuple[Event, ...]
     curves: tuple[CollectiveCurve, ...]
     backward_s: float
     optimizer_s: float
+    stages: tuple[StageCompute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """A collective as it was called.
+class RecordedCall:
+    """A collective or a message as it was called.
 
     Attributes:
-        event: What it is; its times are those of the call.
+        event: What it is; its times are those of the call. A message is a send where it is asked for, too.
         needed: The call at which compute waits for it; None: at the end of backward.
         lasted_s: How long it took on the GPU; None if unknown.
+        call: What was recorded of it.
     """
 
     event: Event
     needed: int | None
     lasted_s: float | None
+    call: Collective
 
 
-def recorded_step(
-    records: Sequence[RankRecord], recognised: RecognisedPlan, shape: Shape, ranks: RankPlacement
-) -> RecordedStep:
+def recorded_step(records: Sequence[RankRecord], shape: Shape, ranks: RankPlacement) -> RecordedStep:
     """The step of the rank that sends most.
 
     Args:
         records: Of all ranks.
-        recognised: Their plan.
         shape: Of the place where they ran; its rings have the links.
         ranks: Where they ran.
     """
     record = max(records, key=step_bytes)
-    calls = _calls(record, records, recognised)
+    calls = recorded_calls(record, records)
     timed = [(call.event, call.lasted_s) for call in calls if call.lasted_s]
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
     prices = price_events([call.event for call in calls], curves, shape, ranks)
     if record.launched:
-        ready = _ahead(calls)
-        at_s, total_s = _launched(calls, ready, prices, record.step_s)
+        at_s, total_s = _launched(calls, prices, record.step_s)
     else:
-        ready = [*range(len(calls))]
-        at_s, total_s = _called(calls, prices, record.step_s)
-    events = tuple(
-        replace(
-            calls[number].event,
-            ready_s=at_s[ready[number]],
-            needed_s=None if (needed := calls[number].needed) is None else at_s[needed],
-        )
-        for number in _in_order(ready)
-    )
+        at_s, total_s = computed_until(calls, prices, record.step_s)
+    events = tuple(event for _, event in timed_events(calls, at_s, record.launched))
     backward_s = at_s[-1] or total_s if calls else total_s
     return RecordedStep(events, curves, backward_s, total_s - backward_s)
 
 
-def _calls(record: RankRecord, records: Sequence[RankRecord], recognised: RecognisedPlan) -> list[_Call]:
-    """The calls of a rank that send something, in their order, and when each is needed."""
-    axes = {each.ranks: each.axis for each in recognised.traffic}
+def recorded_calls(
+    record: RankRecord, records: Sequence[RankRecord], asked_for: bool = False
+) -> list[RecordedCall]:
+    """The calls of a rank that send something, in their order, and when each is needed.
+
+    Args:
+        record: Of the rank.
+        records: Of all ranks.
+        asked_for: Messages that it asks for are among them, and it waits for those, not for what it sends.
+    """
+    traffic, _ = group_traffic(record)
+    by_name = {each.group: each.axis for each in traffic}
+    by_ranks = {each.ranks: each.axis for each in traffic}  # of small calls
     kept = []
     for number, (each, called_s) in enumerate(zip(record.step, record.called_s, strict=True)):
         group = record.groups.get(each.group)
-        if group is not None and len(group.ranks) > 1 and each.elements and sent_share(each.kind, 2):
-            axis = Axis.PIPELINE if each.kind is CollectiveKind.SEND else axes.get(group.ranks, Axis.DATA)
-            size, stride = _lie(group.ranks, record.world)
-            whole_bytes = each.whole_bytes(len(group.ranks))
-            event = Event(each.kind, whole_bytes, axis, size, stride, max(0.0, called_s))
-            kept.append((each, event, _lasted_s(number, each, group.ranks, records)))
-    after: dict[str, tuple[int, Collective]] = {}  # the next call of each group
+        silent = not sent_share(each.kind, 2) and not (asked_for and each.kind is CollectiveKind.RECEIVE)
+        if group is None or len(group.ranks) < 2 or not each.elements or silent:
+            continue
+        axis, kind = by_name.get(each.group) or by_ranks.get(group.ranks, Axis.DATA), each.kind
+        if kind in MESSAGES:
+            axis, kind = Axis.PIPELINE, CollectiveKind.SEND
+        size, stride = _lie(group.ranks, record.world)
+        whole_bytes = each.whole_bytes(len(group.ranks))
+        loads: tuple[float, ...] = ()
+        if kind is CollectiveKind.ALL_TO_ALL and stride == group.ranks[1] - group.ranks[0]:
+            whole_bytes, loads = _expert_loads(number, each, records, len(group.ranks), record.rank)
+        event = Event(kind, whole_bytes, axis, size, stride, max(0.0, called_s), loads=loads)
+        kept.append((each, event, _lasted_s(number, each, group.ranks, records)))
+    after: dict[str, tuple[int, Collective]] = {}  # the next collective of each group
     found = []
     for number in reversed(range(len(kept))):
         each, event, lasted_s = kept[number]
-        found.append(_Call(event, _needed_at(number, each, event.axis, after.get(each.group)), lasted_s))
-        after[each.group] = number, each
+        needed = _needed_at(number, each, event.axis, after.get(each.group))
+        if asked_for and each.kind is CollectiveKind.SEND:
+            needed = NEVER
+        found.append(RecordedCall(event, needed, lasted_s, each))
+        if each.kind not in MESSAGES:
+            after[each.group] = number, each
     return found[::-1]
+
+
+def _expert_loads(
+    number: int, call: Collective, records: Sequence[RankRecord], size: int, rank: int
+) -> tuple[int, tuple[float, ...]]:
+    """What each rank of a group has in the mean, bytes, and the load of all ranks: see `Event`.
+
+    Ranks that have equally much send unequal parts of it to experts, and get these back in equal ones.
+    """
+    found = []
+    for record in sorted(records, key=lambda each: each.rank):
+        other = record.step[number] if number < len(record.step) else None
+        if other is None or other.kind is not call.kind or not other.received:
+            return call.whole_bytes(size), ()
+        found.append((other, record.groups[other.group].ranks))
+    mean: dict[tuple[int, ...], float] = {
+        ranks: fmean(other.elements for other, among in found if among == ranks) for _, ranks in found
+    }
+    loads = tuple(round(other.elements * other.received / mean[ranks] ** 2, 3) for other, ranks in found)
+    whole = round(mean[found[rank][1]] * call.element_bytes)
+    return whole, loads if max(loads) - min(loads) > _UNEVEN else ()
 
 
 def _lie(ranks: Sequence[int], world: int) -> tuple[int, int]:
@@ -148,8 +190,8 @@ def _lasted_s(
     return min(seconds) or None
 
 
-def _called(
-    calls: Sequence[_Call], prices: Sequence[PricedEvent], step_s: float
+def computed_until(
+    calls: Sequence[RecordedCall], prices: Sequence[PricedEvent], step_s: float
 ) -> tuple[list[float], float]:
     """When calls are on the clock of compute, and all compute of the step: what was waited for taken off.
 
@@ -171,7 +213,26 @@ def _called(
     return at_s, max(step_s - waited_s, _LEAST_COMPUTE * step_s)
 
 
-def _ahead(calls: Sequence[_Call]) -> list[int]:
+def timed_events(
+    calls: Sequence[RecordedCall], at_s: Sequence[float], launched: bool
+) -> list[tuple[int, Event]]:
+    """Events of calls, with the numbers of these, in the order in which they are ready.
+
+    Args:
+        calls: Of a rank.
+        at_s: When each is on the clock of compute.
+        launched: Whether the CPU runs ahead of the GPU.
+    """
+    ready = _ahead(calls) if launched else [*range(len(calls))]
+    found = []
+    for number in sorted(range(len(calls)), key=lambda each: (ready[each], each)):
+        event, needed = calls[number].event, calls[number].needed
+        needed_s = None if needed in (None, NEVER) else at_s[needed]
+        found.append((number, replace(event, ready_s=at_s[ready[number]], needed_s=needed_s)))
+    return found
+
+
+def _ahead(calls: Sequence[RecordedCall]) -> list[int]:
     """At which call each begins: a gather that follows another of its groups begins with that one.
 
     It is launched while the layer before computes, as the CPU runs ahead.
@@ -190,38 +251,39 @@ def _ahead(calls: Sequence[_Call]) -> list[int]:
     return found
 
 
-def _in_order(ready: Sequence[int]) -> list[int]:
-    return sorted(range(len(ready)), key=lambda number: (ready[number], number))
-
-
 def _launched(
-    calls: Sequence[_Call], ready: Sequence[int], prices: Sequence[PricedEvent], step_s: float
+    calls: Sequence[RecordedCall], prices: Sequence[PricedEvent], step_s: float
 ) -> tuple[list[float], float]:
-    """When calls are on the clock of compute, and all compute of the step, where the GPU is not waited for.
-
-    The calls are launched while the GPU still works on what was launched before. So their times are taken to
-    spread over compute as they do over the step, and compute to be as long as makes the replay take a step.
-    """
+    """When calls are on the clock of compute, and all compute, where the GPU is not waited for."""
 
     def shared(total_s: float) -> list[float]:
         return [call.event.ready_s * total_s / step_s for call in calls]
 
     def replayed_s(total_s: float) -> float:
         at_s = shared(total_s)
-        transfers = [
-            Transfer(
-                at_s[ready[number]],
-                inf if (needed := calls[number].needed) is None else at_s[needed],
-                prices[number].seconds,
-                prices[number].links,
-            )
-            for number in _in_order(ready)
-        ]
         end_s = at_s[-1] if at_s else total_s
+        transfers = [
+            as_transfer(event, prices[number].seconds, prices[number].links)
+            for number, event in timed_events(calls, at_s, launched=True)
+        ]
         return replay_s(transfers, end_s) + total_s - end_s
 
+    total_s = compute_that_takes(step_s, replayed_s)
+    return shared(total_s), total_s
+
+
+def compute_that_takes(step_s: float, replayed_s: Callable[[float], float]) -> float:
+    """All compute of a step, seconds, where the GPU is not waited for.
+
+    The calls are launched while the GPU still works on what was launched before. So their times are taken to
+    spread over compute as they do over the step, and compute to be as long as makes the replay take a step.
+
+    Args:
+        step_s: The step.
+        replayed_s: How long the replay of so much compute takes.
+    """
     low_s, high_s = _LEAST_COMPUTE * step_s, step_s
     for _ in range(_HALVINGS):
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if replayed_s(middle_s) > step_s else (middle_s, high_s)
-    return shared(low_s), low_s
+    return low_s

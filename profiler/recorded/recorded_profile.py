@@ -30,6 +30,7 @@ from dally.profiles.schema import (
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import RankRecord, RecordedRun
 from profiler.recorded.recorded_events import recorded_step
+from profiler.recorded.recorded_stages import recorded_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ def recorded_profile(
             "type such times of two places in"
         )
     recognised, place = recognise(first.records), places[first.folder]
-    step = recorded_step(first.records, recognised, topology.shape(place), RankPlacer(topology).place(place))
+    shape, ranks = topology.shape(place), RankPlacer(topology).place(place)
+    step = recorded_stages(first.records, recognised.traffic, shape, ranks)
+    step = step or recorded_step(first.records, shape, ranks)
     if not step.events:
         raise InputError(f"{first.folder}: its ranks send each other nothing in a step")
     compute_s = step.backward_s + step.optimizer_s
@@ -103,7 +106,7 @@ def recorded_profile(
         ),
         env=Env(gpu_type=job.gpu_type, gpu_count=len(first.records)),
         model=Model(check_name(job.name), None, None, None, job.local_batch, None, (), None, job.precision),
-        compute=Compute(None, step.backward_s, step.optimizer_s, None, None),
+        compute=Compute(None, step.backward_s, step.optimizer_s, None, None, stages=step.stages),
         tiers=step_points(times, compute_s),
         quality=Quality(flags=tuple(f"unsure: {doubt}" for doubt in recognised.doubts)),
         plan=str(recognised.plan),

@@ -1,6 +1,11 @@
-"""A mixture of experts whose tokens go from all ranks to all, as of somebody's own script: [STEPS]."""
+"""A mixture of experts whose tokens go from all ranks to all, as of somebody's own script.
+
+[STEPS] [TOKENS] [SLEEP_S] [SHARED] [HOT]: ranks share experts in groups of SHARED, and the first expert gets
+HOT times as many tokens as another one.
+"""
 
 import sys
+import time
 from typing import Any
 
 import torch
@@ -9,15 +14,20 @@ from torch import nn
 from torch.distributed.nn.functional import all_to_all_single
 from torch.nn.parallel import DistributedDataParallel
 
-WIDTH, TOKENS = 64, 64
-steps = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+WIDTH = 64
+given = sys.argv[1:]
+steps, tokens_each, sleep_s, sharing, hot = (*given, *("30", "64", "0", "2", "1")[len(given) :])
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
-shared = 2
+shared = int(sharing)
+loads = [float(hot), *[1.0] * (shared - 1)]
+sent_to = [int(int(tokens_each) * load / sum(loads)) for load in loads]
+TOKENS = sum(sent_to)
 groups = [dist.new_group([*range(first, first + shared)]) for first in range(0, world, shared)]
 replicas = [dist.new_group([*range(first, world, shared)]) for first in range(shared)]
 exchange: Any = all_to_all_single
 peers, alike = groups[rank // shared], replicas[rank % shared]
+got_from = [sent_to[rank % shared]] * shared
 
 
 class Experts(nn.Module):
@@ -31,9 +41,11 @@ class Experts(nn.Module):
         )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:  # noqa: D102
-        sent = exchange(torch.empty_like(tokens), tokens.contiguous(), group=peers)
+        sent = exchange(
+            tokens.new_empty(sum(got_from), WIDTH), tokens.contiguous(), got_from, sent_to, group=peers
+        )
         received: torch.Tensor = exchange(
-            torch.empty_like(tokens), self.expert(sent).contiguous(), group=peers
+            torch.empty_like(tokens), self.expert(sent).contiguous(), sent_to, got_from, group=peers
         )
         return received
 
@@ -42,12 +54,16 @@ dense = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
 layers = [Experts() for _ in range(3)]
 parameters = [*dense.parameters(), *[each for layer in layers for each in layer.parameters()]]
 optimizer = torch.optim.AdamW(parameters)
-for _ in range(steps):
+for _ in range(int(steps)):
+    start_s = time.perf_counter()
+    time.sleep(float(sleep_s))  # the rest of a larger model
     hidden = dense(torch.randn(TOKENS, WIDTH))
     for layer in layers:
         hidden = hidden + layer(hidden)
     hidden.square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+    if rank == 0:
+        print(f"step time {time.perf_counter() - start_s} s", flush=True)
 dist.destroy_process_group()
 print("trained")

@@ -1,4 +1,4 @@
-"""A training script of somebody who has never heard of Dally: PLAN [STEPS] [WIDTH] [SLEEP_S]."""
+"""A training script of somebody who has never heard of Dally: PLAN [STEPS] [WIDTH] [SLEEP_S] [BATCH]."""
 
 import sys
 import time
@@ -12,8 +12,21 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-plan, steps, width, sleep_s = (*sys.argv[1:], *("ddp", "30", "64", "0.1")[len(sys.argv) - 1 :])
-wide = int(width)
+given = sys.argv[1:]
+plan, steps, width, sleep_s, batch = (*given, *("ddp", "30", "64", "0.1", "16")[len(given) :])
+wide, microbatches = int(width), 4
+
+
+class Larger(nn.Module):
+    """A stage that computes longer forward, as that of a larger model does."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:  # noqa: D102
+        time.sleep(self.seconds)
+        return hidden
 
 
 def block() -> nn.Module:
@@ -40,19 +53,22 @@ match plan:
         for layer in model.children():
             parallelize_module(layer, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
             fully_shard(layer, mesh=mesh["dp"])
-    case "pp":
-        model = nn.Sequential(block(), block())
+    case "pp" | "pp-uneven":
+        seconds = float(sleep_s) / microbatches * (1 + rank if plan == "pp-uneven" else 1)
+        model = nn.Sequential(Larger(seconds), nn.Linear(wide, wide), nn.Linear(wide, wide))
         stage = PipelineStage(model, rank, world, torch.device("cpu"))
-        schedule = Schedule1F1B(stage, 4, loss_fn=lambda output, target: (output - target).pow(2).mean())
+        schedule = Schedule1F1B(
+            stage, microbatches, loss_fn=lambda output, target: (output - target).pow(2).mean()
+        )
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(int(steps)):
     start_s = time.perf_counter()
-    time.sleep(float(sleep_s))  # the forward pass of a larger model
     if schedule is None:
+        time.sleep(float(sleep_s))  # the forward pass of a larger model
         model(torch.randn(8, wide)).sum().backward()
     else:
-        inputs = (torch.randn(16, wide),) if rank == 0 else ()
-        schedule.step(*inputs, target=torch.randn(16, wide) if rank == world - 1 else None)
+        samples = torch.randn(int(batch), wide)
+        schedule.step(*[samples] * (rank == 0), target=samples if rank == world - 1 else None)
     optimizer.step()
     optimizer.zero_grad()
     if rank == 0:

@@ -45,12 +45,14 @@ class RankRecorder:
     Attributes:
         steps: When the optimizer that stepped first has stepped, nanoseconds since 1970.
         sent: Messages from rank to rank that Flight Recorder does not see: (group, bytes, time, peer).
+        received: The same where they are asked for.
     """
 
     def __init__(self, folder: Path) -> None:
         """Record into this folder, or one below it for the job and one below that for the run."""
         self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
         self.sent: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
+        self.received: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
         self._folder = folder
         self._process = os.getpid()
         self._about: dict[str, Any] = {}
@@ -126,16 +128,9 @@ class RankRecorder:
                 self._stepped(optimizer)
 
         register(stepped)
-        send = group.send
-
-        def noted(group: Any, *arguments: Any, **named: Any) -> Any:
-            with suppress(Exception):  # called in another way than is known, it is passed on all the same
-                tensors, peer, *_ = arguments
-                size = sum(each.numel() * each.element_size() for each in tensors)
-                self.sent.append((group.group_name, size, time.time_ns(), peer))
-            return send(group, *arguments, **named)
-
-        group.send = noted
+        group.send = _noting(group.send, self.sent)
+        if hasattr(group, "recv"):
+            group.recv = _noting(group.recv, self.received)
 
     def _stepped(self, optimizer: Any) -> None:
         with suppress(Exception):
@@ -193,6 +188,7 @@ class RankRecorder:
                 "groups": dict(self._groups),
                 "steps_ns": list(self.steps),
                 "sent": list(self.sent),
+                "received": list(self.received),
             }
             path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
             if not self.steps and path.exists():
@@ -208,6 +204,19 @@ class RankRecorder:
                 beside.replace(path)
             finally:
                 beside.unlink(missing_ok=True)
+
+
+def _noting(call: Any, messages: deque[tuple[str, int, int, int]]) -> Any:
+    """A method of process groups that notes the message before it is sent, or asked for."""
+
+    def noted(group: Any, *arguments: Any, **named: Any) -> Any:
+        with suppress(Exception):  # called in another way than is known, it is passed on all the same
+            tensors, peer, *_ = arguments
+            size = sum(each.numel() * each.element_size() for each in tensors)
+            messages.append((group.group_name, size, time.time_ns(), peer))
+        return call(group, *arguments, **named)
+
+    return noted
 
 
 def _job_number() -> str:

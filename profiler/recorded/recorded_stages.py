@@ -1,0 +1,222 @@
+"""What a recorded step of a pipeline communicates: each stage on the clock of its own compute."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from dally.cluster.topology import Shape
+from dally.jobs.parallelism import Axis
+from dally.profiles.collectives import CollectiveKind
+from dally.profiles.event_iteration import PricedEvent, as_transfer, measured_curves, price_events
+from dally.profiles.event_replay import replay_stages_s
+from dally.profiles.events import Event
+from dally.profiles.parallel.rank_placement import RankPlacement
+from dally.profiles.schema import StageCompute
+from profiler.recorded.plan_recognition import MESSAGES, AxisTraffic, step_bytes
+from profiler.recorded.record import SETTLING_STEPS, RankRecord
+from profiler.recorded.recorded_events import (
+    RecordedCall,
+    RecordedStep,
+    compute_that_takes,
+    computed_until,
+    recorded_calls,
+    timed_events,
+)
+
+_LATER = 0.1
+"""Of a step: a stage that ends its step later than the first one by no more than this ends the same one."""
+
+_ARRIVING = -1
+"""Carries what a stage waits for, whose end is known: nothing follows on it."""
+
+_Call = tuple[int, int]
+"""A call by its stage and its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The rank of a stage that sends most.
+
+    Attributes:
+        record: What it recorded.
+        calls: Its calls, what it asks for among them.
+        peers: The stage at the other end of each message; -1 of collectives.
+        priced: Each call as an event between the stages.
+    """
+
+    record: RankRecord
+    calls: Sequence[RecordedCall]
+    peers: Sequence[int]
+    priced: Sequence[Event]
+
+
+def recorded_stages(
+    records: Sequence[RankRecord], traffic: Sequence[AxisTraffic], shape: Shape, ranks: RankPlacement
+) -> RecordedStep | None:
+    """The steps of the ranks that send most, one of each stage of a pipeline.
+
+    Args:
+        records: Of all ranks.
+        traffic: As their plan was recognised by.
+        shape: Of the place where they ran; its rings have the links.
+        ranks: Where they ran.
+
+    Returns:
+        None if there is no pipeline, its stages are not every so many ranks, or its messages are not known
+        from both sides, as of old records under gloo.
+    """
+    pipeline = next((each.ranks for each in traffic if each.axis is Axis.PIPELINE), ())
+    world = records[0].world
+    if not pipeline or not _is_regular(pipeline, world):
+        return None
+    stages = [
+        _stage(number, (len(pipeline), pipeline[1] - pipeline[0]), records) for number in range(len(pipeline))
+    ]
+    sent = _sent_for(stages)
+    if not sent:
+        return None
+    timed = [
+        (event, call.lasted_s)
+        for stage in stages
+        for call, event in zip(stage.calls, stage.priced, strict=True)
+        if call.lasted_s and call.call.kind not in MESSAGES  # in which waiting for the other end is
+    ]
+    curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
+    prices = [price_events(stage.priced, curves, shape, ranks) for stage in stages]
+    if stages[0].record.launched:
+        at_s, totals_s = _launched_stages(stages, sent, prices)
+    else:
+        at_s, totals_s = _called_stages(stages, sent, prices)
+    compute = _computes(at_s, totals_s)
+    timed_calls = _timed(stages, sent, at_s)
+    free = [as_transfer(event, 0.0, 0) for _, event in timed_calls]
+    return RecordedStep(
+        events=tuple(sorted((event for _, event in timed_calls), key=lambda event: event.ready_s)),
+        curves=curves,
+        backward_s=replay_stages_s(free, compute),
+        optimizer_s=0.0,
+        stages=tuple(StageCompute(*each) for each in compute),
+    )
+
+
+def _is_regular(pipeline: Sequence[int], world: int) -> bool:
+    stride = pipeline[1] - pipeline[0]
+    even = range(pipeline[0], pipeline[0] + len(pipeline) * stride, stride)
+    return tuple(pipeline) == tuple(even) and world % (len(pipeline) * stride) == 0
+
+
+def _stage(number: int, pipeline: tuple[int, int], records: Sequence[RankRecord]) -> _Stage:
+    """A stage of a pipeline of so many stages, every so many ranks."""
+    size, stride = pipeline
+    record = max((each for each in records if each.rank // stride % size == number), key=step_bytes)
+    calls = recorded_calls(record, records, asked_for=True)
+    peers, priced = [], []
+    for call in calls:
+        if call.call.kind in MESSAGES:
+            ranks = record.groups[call.call.group].ranks
+            peers.append(ranks[call.call.peer] // stride % size if call.call.peer < len(ranks) else number)
+            event = replace(call.event, size=size, stride=stride, needed_s=call.event.ready_s)
+            priced.append(event if peers[-1] == number else replace(event, stage=number, to=peers[-1]))
+        else:
+            peers.append(-1)
+            priced.append(call.event)
+    return _Stage(record, calls, peers, priced)
+
+
+def _sent_for(stages: Sequence[_Stage]) -> Mapping[_Call, _Call]:
+    """Which message is sent for each that is asked for; none if they do not match."""
+    sent: dict[_Call, list[_Call]] = defaultdict(list)  # by the stages that it goes from and to
+    asked: dict[_Call, list[_Call]] = defaultdict(list)
+    for number, stage in enumerate(stages):
+        for place, (call, peer) in enumerate(zip(stage.calls, stage.peers, strict=True)):
+            if call.call.kind is CollectiveKind.SEND:
+                sent[number, peer].append((number, place))
+            elif call.call.kind is CollectiveKind.RECEIVE:
+                asked[peer, number].append((number, place))
+    between = sent.keys() | asked.keys()
+    if any(len(sent[pair]) != len(asked[pair]) or pair[0] == pair[1] for pair in between):
+        return {}
+    return {there: here for pair in between for here, there in zip(sent[pair], asked[pair], strict=True)}
+
+
+def _called_stages(
+    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], prices: Sequence[Sequence[PricedEvent]]
+) -> tuple[list[list[float]], list[float]]:
+    """When calls are on the clock of each stage, and all compute of each, where the computing thread waits.
+
+    A message is there once both ends called and the links have carried it, by the clocks of their hosts.
+    """
+    began_s = [_ends_after(stages[0].record, stage.record) for stage in stages]
+    at_s, totals_s = [], []
+    for number, stage in enumerate(stages):
+        waits = list(prices[number])
+        for place, call in enumerate(stage.calls):
+            if call.call.kind is CollectiveKind.RECEIVE:
+                there, other = sent[number, place]
+                handed_s = began_s[there] + stages[there].calls[other].event.ready_s - began_s[number]
+                late_s = max(0.0, handed_s - call.event.ready_s)
+                links = _ARRIVING - place  # nothing follows it there
+                waits[place] = replace(waits[place], seconds=late_s + waits[place].seconds, links=links)
+        own_s, total_s = computed_until(stage.calls, waits, stage.record.step_s)
+        at_s.append(own_s)
+        totals_s.append(total_s)
+    return at_s, totals_s
+
+
+def _ends_after(first: RankRecord, other: RankRecord) -> float:
+    """How much later than the first stage another one ends its steps, seconds; mostly less than 0."""
+    found = []
+    for at_s in first.stepped_s[SETTLING_STEPS:] or first.stepped_s:
+        place = bisect_right(other.stepped_s, at_s + _LATER * first.step_s)
+        if place:
+            found.append(other.stepped_s[place - 1] - at_s)
+    return median(found) if found else 0.0
+
+
+def _launched_stages(
+    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], prices: Sequence[Sequence[PricedEvent]]
+) -> tuple[list[list[float]], list[float]]:
+    """The same where calls only launch what the GPU does later."""
+
+    def shared(total_s: float) -> tuple[list[list[float]], list[float]]:
+        at_s = [
+            [call.event.ready_s * total_s / stage.record.step_s for call in stage.calls] for stage in stages
+        ]
+        return at_s, [total_s] * len(stages)
+
+    def replayed_s(total_s: float) -> float:
+        at_s, totals_s = shared(total_s)
+        transfers = [
+            as_transfer(event, prices[stage][place].seconds, prices[stage][place].links)
+            for (stage, place), event in _timed(stages, sent, at_s)
+        ]
+        return replay_stages_s(transfers, _computes(at_s, totals_s))
+
+    return shared(compute_that_takes(stages[0].record.step_s, replayed_s))
+
+
+def _computes(at_s: Sequence[Sequence[float]], totals_s: Sequence[float]) -> list[tuple[float, float]]:
+    """Compute of each stage until its last call, and after that."""
+    return [(own_s[-1], total_s - own_s[-1]) for own_s, total_s in zip(at_s, totals_s, strict=True)]
+
+
+def _timed(
+    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], at_s: Sequence[Sequence[float]]
+) -> list[tuple[_Call, Event]]:
+    """The events of all stages; a message is one, of the stage that sends it."""
+    asked = {here: there for there, here in sent.items()}
+    found = []
+    for number, stage in enumerate(stages):
+        for place, event in timed_events(stage.calls, at_s[number], stage.record.launched):
+            kind = stage.calls[place].call.kind
+            if kind is CollectiveKind.SEND:
+                to, other = asked[number, place]
+                event = replace(stage.priced[place], ready_s=event.ready_s, needed_s=at_s[to][other])
+            elif kind is not CollectiveKind.RECEIVE:
+                event = replace(event, stage=number)
+            else:
+                continue
+            found.append(((number, place), event))
+    return found

@@ -117,9 +117,7 @@ def replay_stages_s(transfers: Iterable[Transfer], stages: Sequence[tuple[float,
     coming_s = [next_s(stage) for stage in range(len(stages))]
     while any(queues):
         now_s = min(coming_s)
-        if (
-            now_s == inf
-        ):  # messages that wait for each other, as no program sends them: the first is let through
+        if now_s == inf:  # messages wait for each other, as no program sends them: the first passes
             stage = next(number for number, queue in enumerate(queues) if queue)
             handed_s[queues[stage][0][2]] = 0.0
         else:

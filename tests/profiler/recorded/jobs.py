@@ -31,6 +31,7 @@ def write(
     host: str = "",
     kept: int = 0,
     step_ns: int = STEP_NS,
+    timed: Mapping[str, Sequence[tuple[str, int, int, int]]] | None = None,
     **about_too: object,
 ) -> Path:
     """Write the record of a rank that does the same in every step.
@@ -46,6 +47,7 @@ def write(
         host: Where it ran; by default eight ranks share one.
         kept: How many of the last collectives PyTorch remembers; 0 for all.
         step_ns: How long each step takes.
+        timed: Messages of all steps, `sent` and `received`: group, bytes, nanoseconds, peer.
         about_too: What else the record tells of itself.
     """
     step, sent = list(step), list(sent)
@@ -64,6 +66,7 @@ def write(
         "groups": {name: {"ranks": [*ranks], "description": what} for name, (ranks, what) in groups.items()},
         "steps_ns": [number * step_ns for number in range(steps)],
         "sent": messages,
+        **(timed or {}),
         **about_too,
     }
     path = folder / f"rank-{rank:05}.json.gz"

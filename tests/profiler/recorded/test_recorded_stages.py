@@ -1,0 +1,100 @@
+"""A pipeline of two stages, recorded on one machine where messages take no time, elsewhere."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dally.cluster import load_cluster
+from dally.profiles.allreduce import HEADERS
+from dally.profiles.files import load_profiles, write_profile
+from dally.profiles.schema import Profile
+from profiler.recorded.predicted_steps import predict_steps
+from profiler.recorded.record import read_run
+from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
+from tests.profiler.recorded.jobs import STEPS, entry, write
+from tests.profiler.recorded.test_predicted_steps import CLUSTER, MB
+
+S = 1_000_000_000
+FORWARD_S, SECOND_S = 0.2, 0.4
+"""Until the first stage sends activations, then until the second sends gradients; a step takes 1 s."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.toml"
+    path.write_text(CLUSTER)
+    return str(path)
+
+
+def moments(at_s: float) -> list[int]:
+    return [round((number + at_s) * S) for number in range(STEPS)]
+
+
+def messages(at_s: float, peer: int) -> list[tuple[str, int, int, int]]:
+    return [("1", MB // 2, at_ns, peer) for at_ns in moments(at_s)]
+
+
+def recorded(folder: Path, noted: bool = True) -> Path:
+    """Half a megabyte goes there and back in each step; the second stage steps as soon as it has sent it.
+
+    Args:
+        folder: Where.
+        noted: The first stage noted what it asked for.
+    """
+    folder.mkdir()
+    groups: dict[str, tuple[Sequence[int], str]] = {"1": ([0, 1], "mesh_pp")}
+    there, back = FORWARD_S, FORWARD_S + SECOND_S
+    first = {"sent": messages(there, 1), "received": messages(there, 1) if noted else []}
+    second = {"sent": messages(back - 1e-6, 0), "received": messages(back - 1 + 1e-6, 0)}
+    write(folder, 0, 2, groups, [], host="a", timed=first)
+    write(folder, 1, 2, groups, [], host="a", timed=second, steps_ns=moments(back))
+    return folder
+
+
+def profile(folder: Path, cluster: str) -> Profile:
+    return recorded_profile(RecordedJob("m"), [read_run(folder)], load_cluster(cluster))
+
+
+def test_both_messages_are_waited_for_and_nothing_else(tmp_path: Path, cluster: str) -> None:
+    found = predict_steps(read_run(recorded(tmp_path / "17")), load_cluster(cluster))
+    assert [each.level for each in found] == ["machine", "rack", "network"]
+    # 0.5 MB there and 0.5 MB back, over 1 MB/s or 0.25 MB/s.
+    assert [each.step_s for each in found] == pytest.approx([1.0, 1 + HEADERS, 1 + 4 * HEADERS], abs=1e-3)
+
+
+def test_each_stage_has_its_own_compute(tmp_path: Path, cluster: str) -> None:
+    found = profile(recorded(tmp_path / "17"), cluster)
+    computes = [each.bwd_s + each.step_s for each in found.compute.stages]
+    assert found.plan == "pp=2"
+    assert computes == pytest.approx([1 - SECOND_S, SECOND_S], abs=1e-3)
+    assert [(each.stage, each.to, each.bytes) for each in found.events] == [(0, 1, MB // 2), (1, 0, MB // 2)]
+
+
+def test_such_a_profile_is_read_as_it_was_written(tmp_path: Path, cluster: str) -> None:
+    found = profile(recorded(tmp_path / "17"), cluster)
+    (tmp_path / "set").mkdir()
+    write_profile(found, tmp_path / "set" / "m.json")
+    assert load_profiles(str(tmp_path / "set")).profiles == (found,)
+
+
+def test_where_nobody_recorded_what_is_asked_for_one_rank_stands_for_all(
+    tmp_path: Path, cluster: str
+) -> None:
+    found = profile(recorded(tmp_path / "17", noted=False), cluster)
+    assert (found.compute.stages, [each.stage for each in found.events]) == ((), [None])
+
+
+@pytest.mark.parametrize(("shares", "loads"), [((1, 1), ()), ((3, 1), (1.5, 0.5))])
+def test_experts_of_uneven_load_send_and_get_what_they_did(
+    tmp_path: Path, cluster: str, shares: tuple[int, int], loads: tuple[float, ...]
+) -> None:
+    """All ranks have as much; the first expert gets so many parts of it, the second the rest."""
+    folder = tmp_path / "18"
+    folder.mkdir()
+    for rank, share in enumerate(shares):
+        got = [MB * share * 2 // sum(shares)]
+        exchange = {**entry("1", "all_to_all", [MB], "Byte"), "output_sizes": [got]}
+        write(folder, rank, 2, {"1": ([0, 1], "mesh_ep")}, [exchange], host="a")
+    (event,) = profile(folder, cluster).events
+    assert (event.collective, event.bytes, event.loads) == ("all_to_all", MB, loads)

@@ -65,6 +65,7 @@ _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
 """From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
 
+_BOOTED = re.compile(r"^BOOT_TIME\s*=\s*([0-9]{1,12})", re.MULTILINE)
 _THEIR_FORMAT = re.compile("S(QUEUE|CONTROL|CANCEL)_.*|SLURM_CLUSTERS")
 
 
@@ -196,6 +197,11 @@ class CommandLine:
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""
         return read_licenses(self.read("scontrol", "--oneliner", "show", "license"))
+
+    def booted_s(self) -> float:
+        """When slurmctld was started."""
+        found = _BOOTED.search(self.read("scontrol", "show", "config"))
+        return float(found[1]) if found else 0.0
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""

@@ -59,6 +59,10 @@ class ForwardingSlurm:
         """Free licences by name."""
         return self.slurm.licenses()
 
+    def booted_s(self) -> float:
+        """When slurmctld was started."""
+        return self.slurm.booted_s()
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days."""
         return self.slurm.ended_jobs(partitions, days)

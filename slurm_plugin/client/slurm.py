@@ -323,6 +323,9 @@ class Slurm(Protocol):
     def licenses(self) -> Mapping[str, int]:
         """How many of each licence are free, by name."""
 
+    def booted_s(self) -> float:
+        """When slurmctld was started, seconds since 1970 by its clock; 0 if it does not say."""
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The GPU jobs of some partitions that ended in the last days, with the time that they ran.
 

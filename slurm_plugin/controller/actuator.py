@@ -9,7 +9,7 @@ from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.scheduling.scheduler import wait_facts
 from dally.words import span
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
-from slurm_plugin.client.slurm import Slurm, SlurmNode, State
+from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
 from slurm_plugin.controller.job_requests import has_exact_nodes
@@ -39,6 +39,12 @@ _PURPOSES = {Preempt: StopPurpose.PREEMPT, Migrate: StopPurpose.MIGRATE, Resize:
 _MOST_REFUSALS = 10_000
 _HALF_DONE_S = 60.0
 """For so long a companion that has left may be followed by another, as was decided once."""
+
+TOLD_LATE_S = 30.0
+"""After a start of slurmctld the end of a job that ran before may come so late.
+
+Nodes that could not tell it try again after 15 s. Requeued until then, a job that has ended runs once more.
+"""
 
 _MOST_CORRECTIONS = 200
 """At once; more of them come with the next view, so a huge array of one user keeps nobody waiting."""
@@ -150,7 +156,8 @@ class Actuator:
         """Requeue the stopping jobs whose grace is over, or that have written their checkpoint and ended.
 
         Their checkpoint signals come first. One that may have been lost is sent again: a second one costs a
-        job less than none. A job's grace begins when it was asked. True if any is requeued.
+        job less than none. A job's grace begins when it was asked. Where slurmctld was just restarted, jobs
+        that ran before may have ended, and Slurm is yet to hear of it. True if any is requeued.
         """
         stopping = [
             (each, each.phase)
@@ -166,12 +173,15 @@ class Actuator:
             self._transitions.signal(managed, now)
 
         due: list[tuple[ManagedJob, Requeue]] = []
+        booted_s: float | None = None
         for managed, _ in stopping:
             job = seen(managed.job_id)
             if checkpointed(managed, job):
                 due.append((managed, Requeue(managed.job_id, ended=True)))
             elif now >= managed.phase.until_s and job.state in _CAN_STOP:
-                due.append((managed, Requeue(managed.job_id)))
+                booted_s = self._slurm.booted_s() if booted_s is None else booted_s
+                if not _may_have_ended(job, booted_s, now):
+                    due.append((managed, Requeue(managed.job_id)))
         answers = self._order("requeue", [order for _, order in due], now)
         for (managed, _), refusal in zip(due, answers, strict=True):
             if refusal is not None:
@@ -345,6 +355,12 @@ class Actuator:
 def order_name(order: Order) -> str:
     """The name of an order in events and metrics: `release_on_nodes` of a `ReleaseOnNodes`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(order).__name__).lower()
+
+
+def _may_have_ended(job: SlurmJob, booted_s: float, now: float) -> bool:
+    """Whether a job that Slurm shows as running may have ended while slurmctld, up since then, was away."""
+    ran_before = job.start_s is not None and job.start_s < booted_s
+    return ran_before and abs(now - booted_s) < TOLD_LATE_S
 
 
 def next_due_s(managed_jobs: Iterable[ManagedJob], now: float, restart_gap_s: float) -> float:

@@ -47,6 +47,7 @@ class FakeSlurm(FakeCluster):
         may_annotate: We may change admin comments, as administrators of accounting and SlurmUser may.
         unavailable: Every call raises, as if slurmctld were down.
         told_limits: The limits that are told; None: slurmdbd is away.
+        booted: When slurmctld was started.
         safe: It is told that jobs must be able to run to their end under limits on minutes.
         factors: What priorities are made of; None: that cannot be read.
         breaks_after: `run` raises once it has carried out this many orders; None for never.
@@ -63,6 +64,7 @@ class FakeSlurm(FakeCluster):
         self.unavailable = False
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
         self.safe = False
+        self.booted = 0.0
         self.factors: PriorityFactors | None = PriorityFactors()
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -108,6 +110,11 @@ class FakeSlurm(FakeCluster):
         self._answer()
         used = Counter(job.spec.licenses for job in self._jobs.values() if job.gpus)
         return {name: count - used[name] for name, count in self.total_licenses.items()}
+
+    def booted_s(self) -> float:
+        """When slurmctld was started."""
+        self._answer()
+        return self.booted
 
     def priority_factors(self) -> PriorityFactors:
         """What is told of priorities; `factors` is None if they cannot be read."""

@@ -52,6 +52,9 @@ class ScriptedSlurm:
         self._answer()
         return self.all_reservations
 
+    def booted_s(self) -> float:
+        return 0.0
+
     def partitions(self) -> tuple[Partition, ...]:
         self._answer()
         return ()

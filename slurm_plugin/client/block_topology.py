@@ -33,6 +33,11 @@ class BlockTopology:
         """Whether jobs are to be submitted with a segment, so that they can start farther apart."""
         return self.takes_segments and bool(self.block_of)
 
+    @property
+    def hides_segments(self) -> bool:
+        """Whether a job may have a segment with which this Slurm refuses each node list; 24.11 shows none."""
+        return bool(self.block_of) and not self.takes_segments
+
     def torn(self, nodes: Collection[str], segment: int) -> str:
         """Which segment of a job on these nodes does not lie in one block, in words; empty if all do.
 

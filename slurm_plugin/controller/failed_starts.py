@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import SlurmJob
 from slurm_plugin.controller.limit_use import licenses_asked
 from slurm_plugin.controller.managed_job import ManagedJob, Refusals
@@ -15,11 +16,21 @@ ELSEWHERE = 3
 
 LONGEST_BACKOFF_S = 3600.0
 
+WITH_SEGMENT = (
+    "Slurm refused nodes that it takes of jobs without a segment, so it has one; Slurm schedules it"
+)
+"""Why a job is handed back where Slurm shows no segments."""
+
 _LICENSES = "Licenses"
 _CONFIGURED = ("Partition", "Account", "Job's account", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
 _OF_LIMITS = ("QOS", "Assoc", _LICENSES, *_CONFIGURED)
 _HOPELESS = (*_OF_LIMITS, "BadConstraints")
 _OF_NODES = ("BadConstraints", "Nodes", "Priority", "ReqNodeNotAvail", "Resources", LATE)
+
+
+def shows_segment(reason: str, blocks: BlockTopology) -> bool:
+    """Whether a refusal of nodes in as few blocks as can be tells of a segment that is not shown."""
+    return reason == "BadConstraints" and blocks.hides_segments
 
 
 def is_hopeless(reason: str) -> bool:

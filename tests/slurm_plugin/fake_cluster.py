@@ -123,6 +123,8 @@ class FakeCluster:
             return reason
         if self.told_blocks.refusal(job.required_nodes, job.spec.segment):
             return "BadConstraints"
+        if job.spec.hidden_segment and job.required_nodes:
+            return "BadConstraints"
         if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
             return "BadConstraints"
         names = job.required_nodes

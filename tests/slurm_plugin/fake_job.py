@@ -60,6 +60,7 @@ class SubmitSpec:
         constraint: Its `--constraint`; empty for none.
         excluded: Nodes that it must not use.
         segment: Nodes of each of its segments; 0 if it has none.
+        hidden_segment: It has one that is not shown, as before 25.05: it starts on no node list.
         reservation: Its reservation; empty for none.
         licenses: The one licence that it needs, by name; empty for none.
         tasks: Tasks altogether; 0 for `tasks_per_node` on each node.
@@ -95,6 +96,7 @@ class SubmitSpec:
     constraint: str = ""
     excluded: tuple[str, ...] = ()
     segment: int = 0
+    hidden_segment: bool = False
     reservation: str = ""
     licenses: str = ""
     tasks: int = 0

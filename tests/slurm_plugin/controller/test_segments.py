@@ -11,6 +11,7 @@ from dally.testing.worlds import racks
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.earliest_nodes import GpuHold, earliest_start
+from slurm_plugin.controller.failed_starts import WITH_SEGMENT
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.worlds import Site
@@ -121,6 +122,20 @@ def test_where_slurm_takes_no_segment_with_a_node_list_the_job_is_slurms(
     site.run_to(5)
     assert site.managed(job).phase.name is JobPhase.RELEASED
     assert site.managed(job).reason == "--segment fixes the placement; Slurm schedules it"
+
+
+def test_a_job_whose_segment_slurm_does_not_show_is_handed_to_slurm_once_it_refuses_nodes(
+    tmp_path: Path,
+) -> None:
+    site = site_of_blocks(tmp_path)
+    site.slurm.told_blocks = BlockTopology(BLOCKS.block_of)
+    hidden, plain = (
+        site.submit(nodes=4, gpus_per_node=4, run_time_s=300.0, hidden_segment=each) for each in (True, False)
+    )
+    site.live(60)
+    assert [site.states()[job] for job in (hidden, plain)] == ["RUNNING", "RUNNING"]
+    assert site.events("released", "start_failed") == [("released", hidden)]
+    assert site.managed(hidden).reason == WITH_SEGMENT
 
 
 def test_a_job_that_was_torn_is_told_once(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ tests_compile() {
 }
 
 types_hold() {
-    wait "$types" && cat "$folder/types" || { cat "$folder/types" >&2; return 1; }
+    local checks=$types
+    types=
+    wait "$checks" && cat "$folder/types" || { cat "$folder/types" >&2; return 1; }
 }
 
 # Hundreds of daemons share the machine with each other. What fails beside them and passes alone is told, and is to be mended.
@@ -52,7 +54,7 @@ if [ "${1-}" = quick ]; then
 fi
 folder=$(mktemp -d)
 .venv/bin/mypy >"$folder/types" 2>&1 & types=$!  # one core checks types while the other does the next three steps
-trap 'kill "$types" 2>/dev/null || true; rm -rf "$folder"' EXIT
+trap '[ -z "$types" ] || kill "$types" 2>/dev/null || true; rm -rf "$folder"' EXIT
 step "import layers" "an import runs up; see pyproject.toml [tool.importlinter]" .venv/bin/lint-imports
 step "the wheel in a fresh environment" "see [tool.hatch.build] in pyproject.toml" wheel_works
 step "the tests are compiled once, not by six workers" "mend what is named above" tests_compile

@@ -274,12 +274,12 @@ def require_alike(folder: Path, mode: ProfileMode) -> None:
 def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path:
     """Write a profile beside those that a folder holds, which it makes if need be.
 
+    Its name tells batch and precision where another profile of the model, type and plan has the plain name.
+
     Args:
         profile: To be added.
         folder: Where.
         replacing: In place of the file of this model and GPU type, if there is one.
-
-    Its name tells batch and precision where another profile of the model, type and plan has the plain one.
 
     Returns:
         The file written.

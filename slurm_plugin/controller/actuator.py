@@ -360,6 +360,7 @@ def order_name(order: Order) -> str:
 def _may_have_ended(job: SlurmJob, booted_s: float, now: float) -> bool:
     """Whether a job that Slurm shows as running may have ended while slurmctld, up since then, was away."""
     ran_before = job.start_s is not None and job.start_s < booted_s
+    # Slurm's clock may be a little ahead of ours; one that is hours off tells nothing.
     return ran_before and abs(now - booted_s) < TOLD_LATE_S
 
 

@@ -17,7 +17,7 @@ ELSEWHERE = 3
 LONGEST_BACKOFF_S = 3600.0
 
 WITH_SEGMENT = (
-    "Slurm refused nodes that it takes of jobs without a segment, so it has one; Slurm schedules it"
+    "Slurm refused its nodes; it may have a --segment, which this Slurm does not show; Slurm schedules it"
 )
 """Why a job is handed back where Slurm shows no segments."""
 
@@ -28,8 +28,8 @@ _HOPELESS = (*_OF_LIMITS, "BadConstraints")
 _OF_NODES = ("BadConstraints", "Nodes", "Priority", "ReqNodeNotAvail", "Resources", LATE)
 
 
-def shows_segment(reason: str, blocks: BlockTopology) -> bool:
-    """Whether a refusal of nodes in as few blocks as can be tells of a segment that is not shown."""
+def hints_at_segment(reason: str, blocks: BlockTopology) -> bool:
+    """Whether Slurm may have refused nodes in the fewest blocks for a segment that it does not show."""
     return reason == "BadConstraints" and blocks.hides_segments
 
 

@@ -13,8 +13,8 @@ MISCOUNTED_S = 60.0
 class GpuCountWatch:
     """Finds GPUs that Slurm gives to nobody until it counts anew, as `scontrol reconfigure` makes it do.
 
-    slurmctld 22.05 miscounts after a restart during which jobs of several nodes end. Such GPUs count as
-    another's, since no job would start on them.
+    slurmctld 22.05 miscounts after a restart during which jobs end. Such GPUs count as another's, as no job
+    would start on them.
 
     Args:
         log: Where events go.

@@ -247,7 +247,7 @@ class Reconciler:
             elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
                 self._note_left_nodes(managed, now, forgotten=True)
                 self.transitions.start_interrupted(managed, now)
-            elif failed_starts.shows_segment(job.reason, self.conditions.blocks):
+            elif failed_starts.hints_at_segment(job.reason, self.conditions.blocks):
                 self._release(managed, now, failed_starts.WITH_SEGMENT, to_slurm=True)
                 return
             elif now >= managed.phase.until_s or failed_starts.is_hopeless(job.reason):

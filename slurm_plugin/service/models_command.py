@@ -24,7 +24,7 @@ _HEADS = (
     "GPU TYPE",
     "MODE",
     "PLAN",
-    "IN",
+    "PRECISION",
     "BATCH",
     *(tier.upper() for tier in TIERS),
     "ERROR",
@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """List the models that have a profile, or those named: what `--model` of dally-sbatch may say.
 
-    PLAN is how a recorded job was split over its GPUs, IN its precision, BATCH that of one GPU. A tier shows
+    PLAN is how a recorded job was split over its GPUs, BATCH that of one GPU. A tier shows
     the shapes measured there, machines x GPUs on each, and the largest slowdown among them. ERROR is the mean
     error on what was held out.
 

@@ -53,9 +53,10 @@ match plan:
         for layer in model.children():
             parallelize_module(layer, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
             fully_shard(layer, mesh=mesh["dp"])
-    case "pp" | "pp-uneven":
-        seconds = float(sleep_s) / microbatches * (1 + rank if plan == "pp-uneven" else 1)
-        model = nn.Sequential(Larger(seconds), nn.Linear(wide, wide), nn.Linear(wide, wide))
+    case "pp":
+        model = nn.Sequential(
+            Larger(float(sleep_s) / microbatches), nn.Linear(wide, wide), nn.Linear(wide, wide)
+        )
         stage = PipelineStage(model, rank, world, torch.device("cpu"))
         schedule = Schedule1F1B(
             stage, microbatches, loss_fn=lambda output, target: (output - target).pow(2).mean()

@@ -115,7 +115,7 @@ class Room:
         if accepted is not None:
             # Types alone are counted above; machines that somebody asked for may be some of theirs.
             is_contested = job.machines is not None or bool(self._left_on)
-            if is_contested and not self._fits_on(accepted, job.least_gpus):
+            if is_contested and not self._take_on(accepted, job.least_gpus):
                 return False
             self._taken_on[accepted] += job.least_gpus
         self.take(job.gpu_type, job.least_gpus)
@@ -144,7 +144,7 @@ class Room:
             self._left_on[machines] = self._known_machines.on(machines - self.kept) - taken
         return self._left_on[machines]
 
-    def _fits_on(self, machines: Accepted, gpus: int) -> bool:
+    def _take_on(self, machines: Accepted, gpus: int) -> bool:
         """Take GPUs of some machines, and so of each set that they are part of; False if one has too few."""
         contested = machines
         while more := {part for part in self._taken_on if not part <= contested and part & contested}:

@@ -21,7 +21,7 @@ def ranks(size: int, module: Sequence[str]) -> Iterator[list[Rank]]:
     Where a process that has loaded torch is at hand, it forks them.
     """
     port = free_port()
-    forked = ("tests.profiler.rank.loaded_rank",) if PRELOADED in os.environ else ()
+    forked = ("tests.profiler.rank.forked_rank",) if PRELOADED in os.environ else ()
     started: list[Rank] = []
     try:
         for rank in range(size):

@@ -40,7 +40,7 @@ def torch_loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("loaded")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        with preloaded(folder / "here", "tests.profiler.rank.loaded_ranks"):
+        with preloaded(folder / "here", "tests.profiler.rank.rank_server"):
             yield
 
 

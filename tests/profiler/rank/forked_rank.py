@@ -1,4 +1,4 @@
-"""Stands for a rank that `loaded_ranks` forks: `python -m` and this module's name, MODULE ARGUMENTS."""
+"""Stands for a rank that `rank_server` forks: `python -m` and this module's name, MODULE ARGUMENTS."""
 
 import sys
 

@@ -69,6 +69,9 @@ class AccountingLimits:
         safe: A job starts only if limits on minutes leave it enough to run to its end.
         booked_every_s: So often Slurm takes what running jobs have had off the minutes that they may still
             run; inf: never, as with priority/basic.
+        usage_factors: UsageFactor of QOS: a minute of their jobs counts as so many. 1 of those not named.
+        limit_factors: LimitFactor of QOS: their jobs may have so many times what associations limit, of
+            those limits that say what is held at once. 1 of those not named.
     """
 
     limits: tuple[ResourceLimit, ...] = ()
@@ -76,6 +79,8 @@ class AccountingLimits:
     parents: Mapping[str, str] = field(default_factory=dict)
     safe: bool = False
     booked_every_s: float = 0.0
+    usage_factors: Mapping[str, float] = field(default_factory=dict)
+    limit_factors: Mapping[str, float] = field(default_factory=dict)
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""

@@ -56,6 +56,7 @@ _COUNTED = {
     "GrpTRESMins": Counted.SPENT,
     "GrpWall": Counted.SPENT,
 }
+_FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _USED = re.compile(r"(?:^|,)(?:([^=,()]+)=)?[^=,()]*\(([0-9]+(?:\.[0-9]+)?)\)", re.ASCII)
 _ID = re.compile(r"\([0-9]+\)$")
@@ -79,7 +80,7 @@ def is_safe(config: str) -> bool:
 
 def qos_columns(version: tuple[int, int]) -> str:
     """The columns of QOS with the limits that a version of Slurm enforces, like (22, 5)."""
-    return ",".join(("Name", "Flags", *_of_qos(version)))
+    return ",".join(("Name", "Flags", "UsageFactor", "LimitFactor", *_of_qos(version)))
 
 
 def _of_qos(version: tuple[int, int]) -> Mapping[str, str]:
@@ -94,6 +95,10 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
     """
     all_qos = list(_rows(qos, qos_columns(version)))
     flags = {row["Name"]: frozenset(filter(None, row["Flags"].split(","))) for row in all_qos}
+    usage_factors, limit_factors = (
+        {row["Name"]: float(row[column]) for row in all_qos if _FACTOR.fullmatch(row[column])}
+        for column in ("UsageFactor", "LimitFactor")
+    )
     of_qos: dict[tuple[str, str], list[ResourceLimit]] = {}
     for row in all_qos:
         for column, each in _of_qos(version).items():
@@ -102,7 +107,9 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
                 of_qos.setdefault((column, limit.of), []).append(limit)
     rows = list(_rows(associations, ASSOCIATION_COLUMNS))
     parents = {row["Account"]: row["ParentName"] for row in rows if not row["User"]}
-    accounting = AccountingLimits((), flags, parents)
+    accounting = AccountingLimits(
+        (), flags, parents, usage_factors=usage_factors, limit_factors=limit_factors
+    )
     limits = [
         replace(limit, qos_with_it=frozenset(other.qos for other in alike))
         for alike in of_qos.values()

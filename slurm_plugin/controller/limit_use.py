@@ -14,6 +14,7 @@ from slurm_plugin.controller.managed_job import ManagedJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
 _OVER_PARTITION = "OverPartQOS"
+_FACTOR_BEFORE = "UsageFactorSafe"
 _IN_MINUTES = (Counted.MINUTES, Counted.SPENT)
 _WORDS = {"cpu": "CPU", "node": "node", "job": "job", "gres/gpu": "GPU"}
 
@@ -40,6 +41,7 @@ class LimitUse:
         for limit in accounting.limits:
             self._of_user.setdefault(limit.user, []).append(limit)
         self._qos_flags, self._partitions = accounting.qos_flags, partitions
+        self._usage_factors, self._limit_factors = accounting.usage_factors, accounting.limit_factors
         self._licenses = dict(licenses)
         self._taken: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._known: dict[tuple[str, ...], tuple[ResourceLimit, ...]] = {}
@@ -62,15 +64,24 @@ class LimitUse:
         """
         self.hold(job, gpus)
         in_full = 0.0 if is_in_spent else job.time_limit_s or 0.0
+        had_s = self._usage_factor(job) * (in_full - self._left_s(job))
         for limit in self._counting(job):
             if limit.counted is Counted.SPENT:
-                rest = _amount(limit, job, gpus, in_full) - _amount(limit, job, gpus, self._left_s(job))
-                self._taken[limit.name, _whose(limit, job)] += rest
+                self._taken[limit.name, _whose(limit, job)] += _amount(limit, job, gpus, had_s)
 
     def _left_s(self, job: SlurmJob) -> float:
         """How long a job may still run, seconds."""
         limit_s = job.time_limit_s or 0.0
         return limit_s if job.start_s is None else max(0.0, job.start_s + limit_s - self._now)
+
+    def _usage_factor(self, job: SlurmJob) -> float:
+        """As how many minutes one of a job's counts once it runs: its QOS says it, not its partition's."""
+        return self._usage_factors.get(job.qos, 1.0)
+
+    def _asking_factor(self, job: SlurmJob) -> float:
+        """As how many minutes one of a job's counts before it starts: as one, if not flagged so."""
+        is_flagged = _FACTOR_BEFORE in self._qos_flags.get(job.qos, ())
+        return self._usage_factor(job) if is_flagged else 1.0
 
     def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
         """A job holds so many GPUs, its licences are no longer free; with -1 as the factor it does not."""
@@ -78,7 +89,8 @@ class LimitUse:
         booked_s = min(job.time_limit_s or 0.0, left_s + self._booked_every_s)
         for limit in self._counting(job):
             counted_s = booked_s if limit.counted is Counted.MINUTES else left_s
-            self._taken[limit.name, _whose(limit, job)] += factor * _amount(limit, job, gpus, counted_s)
+            amount = _amount(limit, job, gpus, self._usage_factor(job) * counted_s)
+            self._taken[limit.name, _whose(limit, job)] += factor * amount
 
     def counts(self, job: SlurmJob) -> bool:
         """Whether a job takes of any limit or licence."""
@@ -113,41 +125,45 @@ class LimitUse:
 
     def _beyond(self, limit: ResourceLimit, job: SlurmJob, gpus: int) -> str:
         """What of a limit keeps a job from starting, in words; empty if nothing does."""
-        asked = _amount(limit, job, gpus, job.time_limit_s or 0.0)
+        asked = _amount(limit, job, gpus, self._asking_factor(job) * (job.time_limit_s or 0.0))
         if limit.one_job:
             is_beyond = 0 < asked < limit.most if limit.counted is Counted.LEAST else asked > limit.most
-            return f"it asks for {_count(limit.of, asked)}, so it never starts" if is_beyond else ""
-        taken = self._taken[limit.name, _whose(limit, job)]
+            return f"it asks for {_count(limit, asked)}, so it never starts" if is_beyond else ""
+        in_minutes, is_time = limit.counted in _IN_MINUTES, limit.of == "time"
+        taken, spent = self._taken[limit.name, _whose(limit, job)] + limit.running, limit.spent
+        if in_minutes and not is_time and self._usage_factor(job) == 0:
+            taken = spent = 0.0  # as in Slurm: where minutes cost nothing, those of others do not count
         if limit.counted is Counted.SPENT:
-            if limit.spent >= limit.most:
-                is_asked = limit.of == "time" or _held(limit, job, gpus)
-                return "all of it is spent" if is_asked else ""
-            if not self._safe or limit.of == "time":  # then Slurm, too, goes by what is spent alone
+            if spent >= limit.most:
+                return "all of it is spent" if is_time or _held(limit, job, gpus) else ""
+            if not self._safe:  # then Slurm, too, goes by what is spent alone
                 return ""
-            taken += limit.spent + limit.running
+            taken = spent if is_time else spent + taken
         if not asked or taken + asked <= limit.most:
             return ""
         if limit.of == "job":
             return "so many run or are about to"
-        return f"{_count(limit.of, taken)} taken, {_count(limit.of, asked)} asked for"
+        return f"{_count(limit, taken)} taken, {_count(limit, asked)} asked for"
 
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that the job's QOS, partition's QOS and association let it have, seconds."""
         limits = [each for each in self._counting(job) if each.one_job and self._holds_for(each, job)]
+        if not (factor := self._asking_factor(job)):
+            return inf
         of_time = (each.most for each in limits if each.of == "time")
         of_minutes = (
             60 * each.most / held
             for each in limits
             if each.counted is Counted.MINUTES and (held := job.tres.get(each.of, 0.0))
         )
-        return min((*of_time, *of_minutes), default=inf)
+        return min((*of_time, *of_minutes), default=inf) / factor
 
     def most_gpus(self, job: SlurmJob) -> float:
         """The most GPUs that a job of any size could have if no other took of its limits."""
         limits = [
             each for each in self._counting(job) if each.of == "gres/gpu" and self._holds_for(each, job)
         ]
-        limit_min = (job.time_limit_s or 0.0) / 60
+        limit_min = self._asking_factor(job) * (job.time_limit_s or 0.0) / 60
         of_minutes = (
             each.most / limit_min for each in limits if each.counted is Counted.MINUTES and limit_min
         )
@@ -171,8 +187,17 @@ class LimitUse:
                 and partition not in limit.not_partitions
             )
             # A job that can never start is told that first.
-            self._known[payer] = tuple(sorted(found, key=lambda limit: not limit.one_job))
+            in_order = sorted(found, key=lambda limit: not limit.one_job)
+            self._known[payer] = tuple(self._with_factor(limit, job) for limit in in_order)
         return self._known[payer]
+
+    def _with_factor(self, limit: ResourceLimit, job: SlurmJob) -> ResourceLimit:
+        """A limit as it is for a job: the LimitFactor of its QOS is on what associations may hold."""
+        factors = (self._limit_factors.get(qos, 0.0) for qos in self._qos_of(job))
+        factor = next(filter(None, factors), 1.0)
+        if factor == 1 or limit.qos or limit.counted is not Counted.HELD or limit.of in ("job", "time"):
+            return limit
+        return replace(limit, most=int(limit.most * factor))
 
     def _holds_for(self, limit: ResourceLimit, job: SlurmJob) -> bool:
         """Whether no limit of the same kind goes before one that counts a job."""
@@ -211,7 +236,7 @@ class QueuedJobs:
 
     def has_one_like(self, managed: ManagedJob, job: SlurmJob) -> bool:
         """Whether one is there that starts on the same nodes and takes the same of limits and licences."""
-        return _kind(managed, job) in self._kinds
+        return bool(self._kinds) and _kind(managed, job) in self._kinds
 
 
 def _kind(managed: ManagedJob, job: SlurmJob) -> tuple[object, ...]:
@@ -224,23 +249,23 @@ def _whose(limit: ResourceLimit, job: SlurmJob) -> str:
     return {"user": job.user, "account": job.account}.get(limit.each, "")
 
 
-def _amount(limit: ResourceLimit, job: SlurmJob, gpus: int, left_s: float) -> float:
+def _amount(limit: ResourceLimit, job: SlurmJob, gpus: int, counted_s: float) -> float:
     """How much a job takes of what a limit counts; of a GPU type only what it asks for, or holds, of it.
 
     Args:
         limit: The limit.
         job: The job.
         gpus: GPUs that it has or is to have.
-        left_s: How long it may still run, seconds.
+        counted_s: How much of its time counts, seconds.
     """
     if limit.of == "job":
         return 1
     if limit.of == "time":
-        return job.time_limit_s or 0.0
+        return counted_s / 60 if limit.counted is Counted.SPENT else counted_s
     held = _held(limit, job, gpus)
     if limit.counted is Counted.EACH_NODE:
         return held // max(1, job.min_nodes)  # as Slurm divides
-    return held * left_s / 60 if limit.counted in _IN_MINUTES else held
+    return held * counted_s / 60 if limit.counted in _IN_MINUTES else held
 
 
 def _held(limit: ResourceLimit, job: SlurmJob, gpus: int) -> float:
@@ -259,8 +284,10 @@ def _text(limit: ResourceLimit) -> str:
     return f"{limit.name} is {plural(int(limit.most), f'{word} minute' if in_minutes else word)}"
 
 
-def _count(of: str, amount: float) -> str:
-    return span(amount) if of == "time" else f"{amount:,.0f}"
+def _count(limit: ResourceLimit, amount: float) -> str:
+    if limit.of == "time":
+        return span(amount * 60 if limit.counted in _IN_MINUTES else amount)
+    return f"{amount:,.0f}"
 
 
 def in_one_partition(job: SlurmJob) -> list[SlurmJob]:

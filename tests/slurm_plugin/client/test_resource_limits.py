@@ -9,10 +9,10 @@ from slurm_plugin.client.resource_limits import enforced_for, is_safe, qos_colum
 from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 
-QOS = """normal|||||||||||||||
-short||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00||||||
-wide|DenyOnLimit,OverPartQOS||8|||gres/gpu=32|5||1-00:00:00||||||
-typed||gres/gpu:a100=4,mem=100G||||||cpu=8,node=2|||||||
+QOS = """normal||1.000000|||||||||||||||
+short||1.000000||cpu=100,gres/gpu=16||gres/gpu=2|3|||gres/gpu=4|01:00:00||||||
+wide|DenyOnLimit,OverPartQOS|0.500000|2.000000||8|||gres/gpu=32|5||1-00:00:00||||||
+typed||1.000000||gres/gpu:a100=4,mem=100G||||||cpu=8,node=2|||||||
 """
 ASSOCIATIONS = """root||||||10|||||||
 lab|||root|gres/gpu=64|||||||||
@@ -55,6 +55,8 @@ def test_limits_are_read_with_what_they_are_on() -> None:
     assert by_name["GrpTRES of account lab", "gres/gpu"].accounts == {"lab", "vision"}
     assert by_name["MaxJobs of user alice in account vision", "job"].most == 20
     assert read.qos_flags["wide"] == {"DenyOnLimit", "OverPartQOS"}
+    assert read.usage_factors == {"normal": 1.0, "short": 1.0, "wide": 0.5, "typed": 1.0}
+    assert read.limit_factors == {"wide": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,15 @@ def test_a_limit_holds_for_the_jobs_of_its_qos_account_or_user(of: SlurmJob, fou
     assert found <= names(read_limits(QOS, ASSOCIATIONS), of)
     if not found:
         assert not names(read_limits(QOS, ASSOCIATIONS), of)
+
+
+def test_a_limit_factor_is_on_what_an_association_holds_and_not_on_its_jobs_or_times() -> None:
+    use = LimitUse(read_limits(QOS, ASSOCIATIONS), {}, PARTITIONS)
+    most = {limit.name: limit.most for limit in use._counting(job(qos="wide"))}
+    assert most["GrpTRES of account lab"] == 128
+    assert most["MaxTRESPerAccount of QOS wide"] == 32
+    assert most["GrpJobs of user alice in account vision"] == 4
+    assert {limit.most for limit in use._counting(job()) if limit.name == "GrpTRES of account lab"} == {64}
 
 
 def test_where_a_qos_has_a_limit_an_associations_of_that_kind_does_not_hold() -> None:
@@ -109,7 +120,7 @@ def test_limits_count_where_slurm_enforces_them(enforce: str, cluster: str) -> N
     assert enforced_for(config) == cluster
 
 
-SPENT_QOS = "pot||||||||||||||gres/gpu=4|01:00:00\n"
+SPENT_QOS = "pot||1.000000||||||||||||||gres/gpu=4|01:00:00\n"
 SPENT_ASSOCIATIONS = "lab|||root|||||||||gres/gpu=100|\nlab|ann|||||||||||gres/gpu=9|\n"
 ASSOC_MGR = """Current Association Manager state
 Association Records
@@ -134,9 +145,9 @@ def test_what_is_spent_is_read_from_slurmctld() -> None:
 # As `sacctmgr --noheader --parsable2 show qos` of 26.05.5 printed them. Of jobs of 4 GPUs for 3, 6, 1 and 2
 # minutes its squeue showed the first and the third as running, with 16 GPU minutes; the others pended with
 # MaxGRESRunMinsPerUser and MaxGRESRunMinsPerAccount. 22.05.8, which showed the same limit, ran the first two.
-RUN_MINUTES_OF_26_05 = """normal|||||||||||||||||
-runuser||||||||||||||||gres/gpu=20|
-runacct|||||||||||||||||gres/gpu=20
+RUN_MINUTES_OF_26_05 = """normal||1.000000|||||||||||||||||
+runuser||1.000000||||||||||||||||gres/gpu=20|
+runacct||1.000000|||||||||||||||||gres/gpu=20
 """
 
 

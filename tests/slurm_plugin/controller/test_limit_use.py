@@ -132,6 +132,57 @@ def test_what_running_jobs_have_used_counts_though_slurm_has_not_booked_it(
     assert use.refusal(asks(1, 12), 1).endswith("20 GPU minutes: 9 taken, 12 asked for")
 
 
+MINUTES = {"GrpTRESRunMins": Counted.MINUTES, "GrpTRESMins": Counted.SPENT}
+
+
+@pytest.mark.parametrize("kind", MINUTES)
+@pytest.mark.parametrize(
+    ("factor", "flags", "fits", "is_beyond"),
+    [
+        (2.0, frozenset[str](), 16, 17),
+        (2.0, frozenset({"UsageFactorSafe"}), 8, 9),
+        (0.5, frozenset[str](), 34, 35),
+        (0.5, frozenset({"UsageFactorSafe"}), 68, 69),
+        (0.0, frozenset[str](), 40, 41),
+    ],
+)
+def test_a_minute_counts_as_many_as_the_usage_factor_and_before_the_start_as_one_if_not_flagged(
+    kind: str, factor: float, flags: frozenset[str], fits: int, is_beyond: int
+) -> None:
+    limit = of_low(kind, 40, counted=MINUTES[kind])
+    accounting = AccountingLimits(
+        (limit,), {"low": flags}, safe=True, usage_factors={"low": factor}, booked_every_s=1.0
+    )
+    use = LimitUse(accounting, {}, {}, now=0.0)
+    use.run(asks(2, 6, start_s=0.0), 2, is_in_spent=False)
+    assert use.refusal(asks(1, fits), 1) == ""
+    assert use.refusal(asks(1, is_beyond), 1).startswith(f"{kind} of QOS low is 40 GPU minutes: ")
+
+
+def test_a_usage_factor_counts_before_the_start_under_limits_on_one_job_if_flagged() -> None:
+    limits = (
+        of_low("MaxTRESMinsPerJob", 8, counted=Counted.MINUTES, one_job=True),
+        of_low("MaxWall", 600, "time", one_job=True),
+    )
+    usual = LimitUse(AccountingLimits(limits, usage_factors={"low": 2.0}), {}, {})
+    assert usual.refusal(asks(1, 8), 1) == ""
+    assert (usual.longest_s(asks(1, 1)), usual.most_gpus(asks(1, 2))) == (480, 4)
+    flags = {"low": frozenset({"UsageFactorSafe"})}
+    flagged = LimitUse(AccountingLimits(limits, flags, usage_factors={"low": 2.0}), {}, {})
+    assert flagged.refusal(asks(1, 4), 1) == ""
+    assert flagged.refusal(asks(1, 5), 1).endswith("it asks for 10, so it never starts")
+    assert (flagged.longest_s(asks(1, 1)), flagged.most_gpus(asks(1, 2))) == (240, 2)
+
+
+def test_under_safe_limits_a_job_must_end_within_what_is_left_of_grpwall() -> None:
+    limit = of_low("GrpWall", 20, "time", counted=Counted.SPENT, spent=5)
+    assert LimitUse(AccountingLimits((limit,)), {}, {}).refusal(asks(1, 60), 1) == ""
+    use = LimitUse(AccountingLimits((limit,), safe=True), {}, {})
+    use.run(asks(1, 10, start_s=0.0), 1, is_in_spent=True)  # Slurm does not count that it still runs
+    assert use.refusal(asks(1, 15), 1) == ""
+    assert use.refusal(asks(1, 16), 1) == "GrpWall of QOS low is 20 min: 5 min taken, 16 min asked for"
+
+
 def test_under_safe_limits_no_job_starts_beyond_one_while_others_use_it(tmp_path: Path) -> None:
     site = limited(tmp_path, of_low("GrpTRESMins", 100, counted=Counted.SPENT))
     site.slurm.safe, site.slurm.most_minutes, site.slurm.spent_min = True, {"low": 100}, {"low": 0.0}

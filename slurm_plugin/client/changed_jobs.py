@@ -17,7 +17,7 @@ from slurm_plugin.client.job_text import (
 )
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State
 
-REREAD_LOOKS = 100
+REREAD_LOOKS = 200
 """The details of a waiting job are read anew in one of so many looks.
 
 Its line does not show that a person changes the nodes that it must not use, the throttle of its array, or
@@ -39,12 +39,21 @@ Records = Mapping[int, tuple[SlurmJob, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A job as it was shown last; `settled` if its details are of its line and need not be read again."""
+    """A job as it was shown last.
+
+    Attributes:
+        line: Its line.
+        details: What its line does not say.
+        jobs: The job, or each task that the line stands for.
+        settled: Its details are of its line, and need not be read again.
+        certain: Its line says why it waits.
+    """
 
     line: Line
     details: JobDetails
     jobs: tuple[SlurmJob, ...]
     settled: bool
+    certain: bool
 
 
 class ChangedJobs:
@@ -91,7 +100,15 @@ class ChangedJobs:
             details = {
                 number: read_details(text, lines[number]) for number, text in zip(due, said, strict=True)
             }
-        self._known = {number: self._now_known(number, line, details) for number, line in lines.items()}
+        stays = {
+            number: known
+            for number, known in self._known.items()
+            if known.certain and number not in details and lines.get(number) is known.line
+        }
+        self._known = {
+            number: stays.get(number) or self._now_known(number, line, details)
+            for number, line in lines.items()
+        }
         return {number: known.jobs for number, known in self._known.items()}
 
     def held_by_administrator(self, job_ids: Iterable[str]) -> set[str]:
@@ -128,7 +145,7 @@ class ChangedJobs:
         # None: it has left or moved on since squeue was asked, and the next look tells.
         details = read.get(number, before) or before
         settled = number not in read or read[number] is not None
-        return _Known(line, details, jobs_of(line, details, reason), settled)
+        return _Known(line, details, jobs_of(line, details, reason), settled, is_certain)
 
     def _needs_reasons(self, lines: Iterable[Line]) -> bool:
         """Whether the reasons of jobs with descriptions must be read: one cannot be guessed, or long ago."""

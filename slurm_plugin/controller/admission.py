@@ -139,8 +139,8 @@ class Admission:
                 why = why or self._conditions.refusal(managed, use, gpus)
                 if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
                     until_s = now + self._config.backoff_s
-                beside = not why and not pending_gpus and self._conditions.refusal(managed, queued.use, gpus)
-                if beside and queued.has_one_like(managed, job):
+                has_one_like = not why and not pending_gpus and queued.has_one_like(managed, job)
+                if has_one_like and self._conditions.refusal(managed, queued.use, gpus):
                     why = "a job like it goes first, and a limit or licence is not enough for both"
             if not why:
                 if pending_gpus:

@@ -23,8 +23,8 @@ SIGN = "Dally: "
 ANNOTATED_AGAIN_S = 60.0
 """The words for a job change at most so often."""
 
-MOST_ANNOTATED = 20
-"""In one cycle: each update is a request to slurmctld, and none is urgent."""
+MOST_ANNOTATED = 10
+"""In one cycle: each takes slurmctld some 5 ms, and none is urgent."""
 
 _LONGEST = 200
 _MAY_NOT = re.compile("[^']*(denied|invalid user)", re.IGNORECASE)

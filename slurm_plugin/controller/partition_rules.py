@@ -22,7 +22,7 @@ def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accountin
         accounting: Accounts, and the flags of QOS, some of which put it above rules of partitions.
     """
     name, account, qos = partition.name, job.account or "none", job.qos
-    qos_flags, above = accounting.qos_flags.get(qos, ()), accounting.accounts_above(account)
+    qos_flags = accounting.qos_flags.get(qos, ())
     if not partition.starts_jobs:
         return f"partition {name} starts no jobs now"
     if (job.time_limit_s or 0.0) > partition.longest_s and "PartitionTimeLimit" not in qos_flags:
@@ -37,9 +37,11 @@ def partition_refusal(job: SlurmJob, nodes: int, partition: Partition, accountin
             return f"partition {name} is not for the groups of user {job.user} (AllowGroups)"
     if account in partition.denied_accounts:
         return f"partition {name} is not for account {account} (DenyAccounts)"
-    is_known = bool(above) or not job.account
-    if partition.accounts is not None and is_known and partition.accounts.isdisjoint({account, *above}):
-        return f"partition {name} is not for account {account} (AllowAccounts)"
+    if partition.accounts is not None:
+        above = accounting.accounts_above(account)
+        is_known = bool(above) or not job.account
+        if is_known and partition.accounts.isdisjoint({account, *above}):
+            return f"partition {name} is not for account {account} (AllowAccounts)"
     if qos and qos in partition.denied_qos:
         return f"partition {name} is not for QOS {qos} (DenyQos)"
     if qos and partition.allowed_qos is not None and qos not in partition.allowed_qos:

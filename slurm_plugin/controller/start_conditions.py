@@ -208,7 +208,7 @@ class StartConditions:
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
         if "," in job.partition:
-            each_in_one = in_one_partition(job)
+            each_in_one = in_one_partition(_as_submitted(managed, job))
             open_to_it = [one.partition for one in each_in_one if not self._partition_refusal(managed, one)]
             job = replace(job, partition=",".join(open_to_it) or job.partition)
         found = self.room.machines(job, asked_size(managed, job), managed.job, room)
@@ -235,21 +235,20 @@ class StartConditions:
     def refusal(self, managed: ManagedJob, use: LimitUse, gpus: int) -> str:
         """Why a waiting job may have so many GPUs in none of its partitions now; empty if it may."""
         refusals = []
-        for job in in_one_partition(self._jobs[managed.job_id]):
-            why = self._partition_refusal(managed, job)
-            why = why or use.refusal(_as_submitted(managed, job), gpus)
+        for job in in_one_partition(_as_submitted(managed, self._jobs[managed.job_id])):
+            why = self._partition_refusal(managed, job) or use.refusal(job, gpus)
             if not why:
                 return ""
             refusals.append(why)
         return refusals[0]
 
     def _partition_refusal(self, managed: ManagedJob, job: SlurmJob) -> str:
-        """Why the one partition that is left of a job's starts none like it."""
+        """Why the one partition that is left of a job, as it was submitted, starts none like it."""
         partition = self.partitions.get(job.partition)
         if partition is None:
             return ""
         nodes, _ = asked_size(managed, job)
-        return partition_refusal(_as_submitted(managed, job), nodes, partition, self.limits)
+        return partition_refusal(job, nodes, partition, self.limits)
 
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that a job may have, seconds: in each of its partitions."""

@@ -1,6 +1,7 @@
 """Iterations of gangs as profiles and plans predict them, corrected by the step times of running jobs."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
@@ -72,8 +73,11 @@ class CorrectedIterations(GangIterations, ABC):
     ) -> bool:
         """Learn from how long the steps of a running job take, if that can be compared with anything.
 
+        A gang over several GPU types goes at the pace of the slowest, and tells of that one alone.
+
         Args:
-            job: The job; nothing is learnt of forked ones, and of gangs over several GPU types.
+            job: The job. Nothing is learnt of forked ones, nor of gangs over several GPU types that split
+                their batch by speed, or have no profile.
             allocation: Its GPUs.
             since_s: When it began to run there.
             step_s: Seconds of a step, the median of many; nothing is learnt of what cannot be.
@@ -86,30 +90,39 @@ class CorrectedIterations(GangIterations, ABC):
         """
         spread = self.spread(job, allocation)
         shape = spread.shape
-        if self.learnt is None or job.kind is JobKind.FORKED or len(shape.gpu_types) > 1:
+        goes_by_plan = job.plan is not None and self.plan_gap(job) == ""
+        is_split_by_speed = bool(spread.gpus) and not goes_by_plan
+        if self.learnt is None or job.kind is JobKind.FORKED or is_split_by_speed:
             return False
         if not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
             return False
-        profile = self._profile(
-            job.model, shape.gpu_types[0], gpus=shape.gpus, plan=spread.plan, precision=spread.precision
-        )
-        if job.plan is not None and self.plan_gap(job) == "":
-            raw = self._predict_plan(self.plan_key(job, allocation), corrected=False)
-            name, certainty = plan_pool(job.model, job.plan, shape.gpu_types[0]), CALCULATED
-        elif profile is None:
+        batch, reference = self._local_batch(job, shape.gpus), self._profile_batch(job)
+        if samples and reference:
+            batch = samples / shape.gpus / reference
+        by_profile = job.model, spread, batch, reference
+        gpu_type = ""
+        if goes_by_plan:
+            assert job.plan is not None
+            key = self.plan_key(job, allocation)
+            slowest = _slowest(self._plan_parts(key))
+            raw = self._plan_parts(key, corrected=False)[slowest]
+            name, certainty = plan_pool(job.model, job.plan, slowest), CALCULATED
+        elif parts := self._parts(*by_profile):
+            slowest = _slowest(parts)
+            raw = self._parts(*by_profile, corrected=False)[slowest]
+            profile = self._profile(job.model, slowest, None, shape.gpus, spread.plan, spread.precision)
+            assert profile is not None, "it is a part"
+            name, certainty = (job.model, slowest), prior_of(profile.provenance.mode, raw.extrapolated)
+        elif len(shape.gpu_types) > 1:
+            return False
+        else:
             slowdown = self._far(job, shape.gpus, shape.level, len(shape.machines))
             raw = Prediction(slowdown, slowdown - 1, 0.0, None, "compute", extrapolated=True, note="")
             name, certainty = unknown_pool(job, shape.gpus), UNKNOWN
-        else:
-            batch, reference = self._local_batch(job, shape.gpus), self._profile_batch(job)
-            if samples and reference:
-                batch = samples / shape.gpus / reference
-            found = self._joint(job.model, spread, batch, reference, corrected=False)
-            assert found is not None, "it has a profile"
-            raw, name = found, (job.model, shape.gpu_types[0])
-            certainty = prior_of(profile.provenance.mode, raw.extrapolated)
+            (gpu_type,) = shape.gpu_types
         given_up = self.learnt.given_up
-        changed = self.learnt.observe(job.job_id, since_s, step_s, raw, name, certainty, shape.level, shared)
+        run = job.job_id, since_s, step_s
+        changed = self.learnt.observe(*run, raw, name, certainty, shape.level, shared, gpu_type)
         if changed:
             self._forget_costs(None if self.learnt.given_up != given_up else job.model)
         return changed
@@ -143,6 +156,11 @@ class CorrectedIterations(GangIterations, ABC):
         if farther <= 0:
             return 1.0
         return 1 + (self.assumed_slowdown**farther - 1) * ring_factor(machines)
+
+
+def _slowest(parts: Mapping[str, Prediction]) -> str:
+    """The GPU type of whose pace a gang over several goes."""
+    return max(parts, key=lambda gpu_type: parts[gpu_type].iteration_s)
 
 
 def unknown_pool(job: Job, gpus: int) -> PoolName:

@@ -1,6 +1,6 @@
 """The iteration of a gang, from where its GPUs are, the batch of each, and profiles or its plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -175,10 +175,19 @@ class GangIterations:
         assert job.plan is not None, "it goes by its plan"
         return job.model, job.plan, job.batch or 0, self._placed(allocation)
 
-    def _predict_plan(self, key: PlanKey, stretch: float = 1.0, corrected: bool = True) -> Prediction:
+    def _predict_plan(self, key: PlanKey, stretch: float = 1.0) -> Prediction:
         """The iteration of a gang by its plan: its slowest GPU type's, as all have the same batch."""
-        if stretch == 1.0 and corrected and key in self._by_plan:
+        if stretch == 1.0 and key in self._by_plan:
             return self._by_plan[key]
+        found = split_evenly([*self._plan_parts(key, stretch).values()])
+        if stretch == 1.0:
+            self._by_plan[key] = found
+        return found
+
+    def _plan_parts(
+        self, key: PlanKey, stretch: float = 1.0, corrected: bool = True
+    ) -> Mapping[str, Prediction]:
+        """The iteration of a gang that goes by its plan, as each of its GPU types would have it."""
         model, plan, batch, ranks = key
         parts = {
             name: predict_by_plan(training_step(model, plan, batch, name, ranks), ranks.lowest, stretch)
@@ -191,10 +200,7 @@ class GangIterations:
                 name: self.learnt.corrected(part, plan_pool(model, plan, name), ranks.level)
                 for name, part in parts.items()
             }
-        found = split_evenly([*parts.values()])
-        if stretch == 1.0 and corrected:
-            self._by_plan[key] = found
-        return found
+        return parts
 
     def spread(self, job: Job, allocation: Allocation) -> GangSpread:
         """All that a job's speed depends on there; on one machine the same as on each machine like it."""
@@ -257,6 +263,16 @@ class GangIterations:
         return self._predictions[key]
 
     def _joint(
+        self, model: str, spread: GangSpread, batch: float, reference: int | None, stretch: float = 1.0
+    ) -> Prediction | None:
+        """The iteration of a gang from those of its GPU types; None if one has no profile."""
+        parts = self._parts(model, spread, batch, reference, stretch)
+        if not parts:
+            return None
+        predictions = [*parts.values()]
+        return split_by_speed(predictions, spread.gpus) if spread.gpus else split_evenly(predictions)
+
+    def _parts(
         self,
         model: str,
         spread: GangSpread,
@@ -264,28 +280,22 @@ class GangIterations:
         reference: int | None,
         stretch: float = 1.0,
         corrected: bool = True,
-    ) -> Prediction | None:
-        """The iteration of a gang from those of its GPU types; None if one has no profile."""
-        shape, gpus, ranks, plan, precision = spread
+    ) -> Mapping[str, Prediction]:
+        """The iteration of a gang as the profile of each of its GPU types has it; none where one has none."""
+        shape, _, ranks, plan, precision = spread
         samples = batch * reference if reference else None
-        profiles = [
-            self._profile(model, gpu_type, samples, shape.gpus, plan, precision)
-            for gpu_type in shape.gpu_types
-        ]
-        known = [profile for profile in profiles if profile is not None]
-        if len(known) < len(profiles):
-            return None
-        parts = [
-            predict(profile, shape, stretch, batch_factor(profile, batch, reference), ranks)
-            for profile in known
-        ]
-        if self.error is not None:
-            believed = zip(parts, shape.gpu_types, strict=True)
-            parts = [self.error.believed(part, model, gpu_type) for part, gpu_type in believed]
-        if self.learnt is not None and corrected:
-            by_type = zip(parts, shape.gpu_types, strict=True)
-            parts = [self.learnt.corrected(part, (model, kind), shape.level) for part, kind in by_type]
-        return split_by_speed(parts, gpus) if gpus else split_evenly(parts)
+        parts = dict[str, Prediction]()
+        for gpu_type in shape.gpu_types:
+            profile = self._profile(model, gpu_type, samples, shape.gpus, plan, precision)
+            if profile is None:
+                return {}
+            part = predict(profile, shape, stretch, batch_factor(profile, batch, reference), ranks)
+            if self.error is not None:
+                part = self.error.believed(part, model, gpu_type)
+            if self.learnt is not None and corrected:
+                part = self.learnt.corrected(part, (model, gpu_type), shape.level)
+            parts[gpu_type] = part
+        return parts
 
 
 def _recorded_as(job: Job) -> str | None:

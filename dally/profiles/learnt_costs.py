@@ -81,7 +81,7 @@ class Belief:
 
     Attributes:
         model: The model, or a job that names none.
-        gpu_type: Its GPU type; without a profile, how many GPUs, such as `8 GPUs`.
+        gpu_type: Its GPU type; without a profile, how many GPUs of any type, such as `8 GPUs`.
         pace: c, 1 as predicted.
         pace_sigma: Standard deviation of its logarithm.
         waiting: w at each level.
@@ -151,6 +151,7 @@ class LearntCosts:
         prior: Prior,
         level: int,
         shared: bool,
+        gpu_type: str = "",
     ) -> bool:
         """A job's steps take so long in its present run; counts once in a run, later it is only checked.
 
@@ -163,12 +164,14 @@ class LearntCosts:
             prior: Of a pool that is new, and of what is peculiar to the job.
             level: Of the placement.
             shared: Whether others share the job's links.
+            gpu_type: Its GPU type, where the pool is for several; else empty.
 
         Returns:
             Whether something else is believed now.
         """
         self.is_saved, given_up = False, self.given_up
-        pool = self._pools.pop(name, None) or FactorPool(self._levels, prior)
+        pool = self._pools.pop(name, None) or FactorPool(self._levels, prior, gpu_type)
+        pool.know(gpu_type)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
         if job is not None and job.pool != name:
@@ -178,8 +181,8 @@ class LearntCosts:
         fresh = since_s != job.since_s
         if fresh:
             variance = RUN_SPREAD**2 + (SHARED_SPREAD**2 if shared else 0.0)
-            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, prior)
-            self._count(pool, job, step_s, prediction, level, variance)
+            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, gpu_type)
+            self._count(pool, job, step_s, prediction, level, variance, gpu_type)
             job.since_s = since_s
             self._jobs[job_id] = job
             self._forget()
@@ -199,14 +202,14 @@ class LearntCosts:
         prediction: Prediction,
         level: int,
         shared: bool,
-        prior: Prior,
+        gpu_type: str,
     ) -> StepCheck:
         """Before the job itself has a say in what is expected of it."""
-        pace, waits = pool.factors()
-        share, expected_s = _share(prediction, pace, waits[level])
-        variance = pool.variance(pool.row(share, level)) + job.spread**2 + RUN_SPREAD**2
+        pace, waiting = pool.logs(level, gpu_type)
+        share, expected_s = _share(prediction, exp(pace), exp(waiting))
+        variance = pool.variance(pool.row(share, level, gpu_type)) + job.spread**2 + RUN_SPREAD**2
         variance += SHARED_SPREAD**2 if shared else 0.0
-        predicts = prior.pace < FREE_SPREAD
+        predicts = pool.prior.pace < FREE_SPREAD
         return StepCheck(step_s, expected_s if predicts else None, sqrt(variance), level, shared)
 
     def _count(
@@ -217,26 +220,26 @@ class LearntCosts:
         prediction: Prediction,
         level: int,
         variance: float,
+        gpu_type: str,
     ) -> None:
         """Count one more run of a job, linearized where it comes to lie."""
-        mean, outside = pool.mean, 1.0
+        outside = 1.0
         pool.add(job, -1)
         for turn in range(_ROUNDS):
-            pace, common, own = mean[0], mean[1], mean[2 + level]
-            share, expected_s = _share(prediction, exp(pace), exp(common + own))
-            row = pool.row(share, level)
+            pace, waiting = pool.logs(level, gpu_type)
+            share, expected_s = _share(prediction, exp(pace), exp(waiting))
+            row = pool.row(share, level, gpu_type)
             off = log(step_s / expected_s)
             if turn == 0:
                 sigma = sqrt(pool.variance(row) + job.spread**2 + variance)
                 outside = max(1.0, abs(off) / (OUTLIER * sigma))
-            z = off + pace + share * (common + own)
+            z = off + pace + share * waiting
             trial = replace(job, rows=[*job.rows], squares=[[*line] for line in job.squares])
             trial.products = [*job.products]
             trial.add(row, z, variance + (outside**2 - 1) * (job.spread**2 + variance))
             trial.runs += 1
             pool.add(trial)
             pool.solve()
-            mean = pool.mean
             if turn < _ROUNDS - 1:
                 pool.add(trial, -1)
         job.runs, job.weight, job.seen = trial.runs, trial.weight, trial.seen
@@ -309,7 +312,7 @@ class LearntCosts:
             "levels": self._levels,
             "revision": self.revision,
             "pools": [
-                [*name, asdict(pool.prior), pool.precision, pool.shift, pool.jobs, pool.runs]
+                [*name, asdict(pool.prior), pool.precision, pool.shift, pool.jobs, pool.runs, pool.gpu_types]
                 for name, pool in self._pools.items()
             ],
             "believed": [[*name, *factors] for name, factors in self._believed.items()],
@@ -330,9 +333,12 @@ class LearntCosts:
                 f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}"
             )
         pools = {}
-        for model, gpu_type, prior, precision, shift, jobs, runs in learnt["pools"]:
+        for model, gpu_type, prior, precision, shift, jobs, runs, *gpu_types in learnt["pools"]:
             pool = pools[model, gpu_type] = FactorPool(self._levels, Prior(**prior))
             pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
+            pool.gpu_types = gpu_types[0] if gpu_types else [""]  # earlier versions knew of one pace only
+            if len(shift) != 1 + self._levels + len(pool.gpu_types):
+                raise ValueError(f"the factors of {model} are {len(shift)}, for other levels and GPU types")
             pool.solve()
         jobs_of = {
             job_id: JobSums(**{**told, "pool": tuple(told["pool"])})

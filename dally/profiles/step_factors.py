@@ -3,7 +3,8 @@
 A prediction has two parts that can be wrong: what GPUs compute, and how long the network keeps them waiting.
 So an iteration is taken to last `c · (compute + w · waiting)`, with a factor c of each model on each GPU type
 and a factor w of it at each level of the cluster. Nothing else can tell them apart: c cancels where two
-placements are compared, w is what distance costs. The logarithms of the factors are normal; the spread before
+placements are compared, w is what distance costs. Without a profile w is one for all GPU types, whose
+paces c differ. The logarithms of the factors are normal; the spread before
 the first step time goes by how the prediction came about. With h the share of the iteration that waits, the
 logarithm of a step time over its prediction is `log c + h · log w`, and what is left is normal, too: a linear
 observation. So the update is the conjugate one, precisions add up (Gelman and others, Bayesian Data Analysis,
@@ -95,10 +96,10 @@ class JobSums:
 
     def add(self, row: Sequence[float], z: float, variance: float) -> None:
         """One more run."""
-        if not self.rows:
-            self.rows = [0.0] * len(row)
-            self.squares = [[0.0] * len(row) for _ in row]
-            self.products = [0.0] * len(row)
+        for grown in range(len(self.rows), len(row)):
+            for line in (self.rows, self.products, *self.squares):
+                line.append(0.0)
+            self.squares.append([0.0] * (grown + 1))
         self.weight += 1 / variance
         self.seen += z / variance
         for i, left in enumerate(row):
@@ -114,17 +115,19 @@ class JobSums:
 
 
 class FactorPool:
-    """The factors of one model on one GPU type: a precision matrix and its product with the mean.
+    """The factors of one model: a precision matrix and its product with the mean.
 
-    The unknowns are log c, what all waiting factors have in common, and what each level has of its own.
+    The unknowns are log c on the first GPU type, what all waiting factors have in common, what each level has
+    of its own, and log c on each further type.
 
     Args:
         levels: Of the cluster.
         prior: Before anything was observed.
+        gpu_type: The first GPU type; empty where the pool is for one alone.
     """
 
-    def __init__(self, levels: int, prior: Prior) -> None:
-        self.prior, self.levels = prior, levels
+    def __init__(self, levels: int, prior: Prior, gpu_type: str = "") -> None:
+        self.prior, self.levels, self.gpu_types = prior, levels, [gpu_type]
         variances = [prior.pace**2, COMMON * prior.waiting**2]
         variances += [(1 - COMMON) * prior.waiting**2] * levels
         size = len(variances)
@@ -140,10 +143,28 @@ class FactorPool:
         self.covariance = inverse(self.precision)
         self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
 
-    def row(self, share: float, level: int) -> list[float]:
+    def know(self, gpu_type: str) -> None:
+        """Have a pace for a GPU type."""
+        if gpu_type not in self.gpu_types:
+            self.gpu_types.append(gpu_type)
+            for line in (self.shift, *self.precision):
+                line.append(0.0)
+            self.precision.append([0.0] * (len(self.shift) - 1) + [1 / self.prior.pace**2])
+            self.solve()
+
+    def _pace_at(self, gpu_type: str) -> int:
+        number = self.gpu_types.index(gpu_type)
+        return 0 if number == 0 else 1 + self.levels + number
+
+    def row(self, share: float, level: int, gpu_type: str = "") -> list[float]:
         """H: how a step time hangs on the unknowns whose iteration waits for such a share at a level."""
-        own = [share if place == level else 0.0 for place in range(self.levels)]
-        return [1.0, share, *own]
+        row = [0.0] * len(self.shift)
+        row[self._pace_at(gpu_type)], row[1], row[2 + level] = 1.0, share, share
+        return row
+
+    def logs(self, level: int, gpu_type: str = "") -> tuple[float, float]:
+        """The means of log c on a GPU type and of log w at a level."""
+        return self.mean[self._pace_at(gpu_type)], self.mean[1] + self.mean[2 + level]
 
     def add(self, job: JobSums, sign: int = 1) -> None:
         """Add what a job has told, or take it away again; mean and covariance stay until `solve`."""
@@ -155,8 +176,8 @@ class FactorPool:
         self.jobs += sign * bool(job.runs)
 
     def factors(self) -> tuple[float, tuple[float, ...]]:
-        """c, and w at each level: the medians of what they may be."""
-        pace, common, *own = self.mean
+        """The factor c on the first GPU type, and w at each level: the medians of what they may be."""
+        pace, common, *own = self.mean[: 2 + self.levels]
         return exp(pace), tuple(exp(common + each) for each in own)
 
     def variance(self, row: Sequence[float]) -> float:
@@ -167,7 +188,7 @@ class FactorPool:
 
     def waiting_sigma(self, level: int) -> float:
         """Standard deviation of log w at a level."""
-        row = self.row(1.0, level)
+        row = self.row(1.0, level, self.gpu_types[0])
         return sqrt(self.variance([0.0, *row[1:]]))
 
 

@@ -14,6 +14,7 @@ from dally.jobs.training_plan import TrainingPlan
 from dally.profiles import learnt_costs
 from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
+from dally.profiles.gang_iteration import Split
 from dally.profiles.iteration import Prediction
 from dally.profiles.learnt_costs import LearntCosts
 from dally.profiles.step_factors import CALCULATED, JOB_SPREAD, MEASURED, UNKNOWN, inverse
@@ -243,6 +244,75 @@ def test_the_price_of_distance_is_learnt_of_a_model_without_a_profile() -> None:
     belief = believed.belief(stranger, "")
     assert belief is not None
     assert not belief.predicted
+
+
+def test_a_faster_gpu_type_far_away_makes_distance_no_cheaper_without_a_profile() -> None:
+    """On b all takes half the time, and distance costs both types the same: twice."""
+    cluster = racks([[8, 8], [8, 8]], ("a", "b"))
+    near_a, far_a, near_b, far_b = ((0, 8),), ((0, 4), (2, 4)), ((1, 8),), ((1, 4), (3, 4))
+    model = CostModel(cluster, None, assumed_slowdown=1.25, learns=True)
+    stranger = job(model="mine")
+    before = slowdown(model, far_a, stranger)
+    for number in range(10):
+        model.learn(job(f"a{number}", "mine"), near_a, 0.0, 1.0)
+        model.learn(job(f"b{number}", "mine"), far_b, 0.0, 0.5 * 2.0)
+    assert slowdown(model, far_a, stranger) == pytest.approx(before, rel=0.01), "no type was near and far"
+    for number in range(10):
+        model.learn(job(f"c{number}", "mine"), near_b, 0.0, 0.5)
+    assert slowdown(model, far_a, stranger) == pytest.approx(2.0, rel=0.1)
+    model.learn(job("mixed", "mine"), ((0, 4), (1, 4)), 0.0, 9.0)
+    assert model.learnt is not None
+    assert not model.learnt.has_told("mixed"), "whose pace it went at, nobody knows"
+    again = CostModel(cluster, None, assumed_slowdown=1.25, learns=True)
+    assert model.learnt is not None
+    assert again.learnt is not None
+    again.learnt.restore(json.loads(json.dumps(model.learnt.snapshot())))
+    for each in (model, again):
+        each.learn(job("d", "mine"), far_a, 0.0, 1.4)
+    assert slowdown(again, far_a, stranger) == slowdown(model, far_a, stranger)
+
+
+def test_what_an_earlier_version_learnt_of_one_pace_is_taken_back() -> None:
+    learnt, now = LearntCosts(3), LearntCosts(3)
+    for number in range(5):
+        tell(learnt, f"j{number}", 1.0 + 2.0 * 0.5, 0.5, 1)
+    before = json.loads(json.dumps(learnt.snapshot()))
+    before["pools"] = [each[:-1] for each in before["pools"]]
+    now.restore(before)
+    assert now.beliefs() == learnt.beliefs()
+    for each, gpu_type in ((learnt, ""), (now, "a")):
+        each.observe("k", 1.0, 1.0, predicted(0.5), POOL, MEASURED, 1, False, gpu_type)
+    (of_one,), (of_two,) = learnt.beliefs(), now.beliefs()
+    assert of_two.pace > of_one.pace, "what is new is of another type"
+    assert of_two.runs == of_one.runs == 6
+
+
+@pytest.mark.parametrize("gpu_types", [[], ["", "a", "b"]])
+def test_factors_that_are_not_of_their_gpu_types_are_refused(gpu_types: list[str]) -> None:
+    learnt = LearntCosts(3)
+    tell(learnt, "a", 1.0, 0.5, 1)
+    said = learnt.snapshot()
+    said["pools"][0][-1] = gpu_types
+    with pytest.raises(ValueError, match="for other levels and GPU types"):
+        LearntCosts(3).restore(said)
+
+
+@pytest.mark.parametrize("split", Split)
+def test_a_gang_over_several_gpu_types_tells_of_the_slowest_unless_split_by_speed(split: Split) -> None:
+    gavel, cluster = load_profiles("gavel"), racks([[4, 4], [4, 4]], ("v100", "p100"))
+    model = CostModel(cluster, gavel, split, learns=True)
+    asked, mixed = job(model="resnet-50"), ((0, 4), (1, 4))
+    found = model.prediction(asked, mixed)
+    assert found is not None
+    for number in range(20):
+        model.learn(job(f"j{number}", "resnet-50"), mixed, 0.0, 1.5 * found.iteration_s)
+    told = [belief for gpu_type in ("p100", "v100") if (belief := model.belief(asked, gpu_type))]
+    assert len(told) == (split is Split.EVEN)
+    for belief in told:
+        now = model.prediction(asked, mixed)
+        assert now is not None
+        assert belief.pace > 1.1
+        assert now.iteration_s == pytest.approx(1.5 * found.iteration_s, rel=0.1)
 
 
 def test_what_is_assumed_is_the_same_with_learning_and_without_and_grows_with_machines() -> None:

@@ -221,11 +221,16 @@ local function hold(job, asked, words)
   if job.segment_size == 0 and has_even_shares(job) then job.segment_size = 1 end
 end
 
--- Mode "hint": waiting w seconds for one leaf switch saves at most (slowdown - 1) x run time.
+-- Mode "hint": waiting w seconds for one leaf switch saves at most (slowdown - 1) x run time. Under topology/block
+-- Slurm waits for as few blocks as it can, without end; a segment of one node frees jobs that lose nothing elsewhere.
 local function hint(settings, job, model)
+  local slowdown = settings.slowdowns[model or ""]
+  if not slowdown then return end
+  local same = slowdown < (settings.same or 1)
+  if same and job.segment_size == 0 and has_even_shares(job) then job.segment_size = 1 end
   local minutes = number(job.time_limit)
   local run_s = minutes and minutes * 60 or settings.default_run_s
-  local gain_s = ((settings.slowdowns[model or ""] or 1) - 1) * run_s
+  local gain_s = (slowdown - 1) * run_s
   local wait_s = math.floor(math.min(gain_s * settings.share, settings.longest_s))
   if wait_s >= 1 then
     job.req_switch = 1

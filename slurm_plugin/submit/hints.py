@@ -25,6 +25,9 @@ _ODD = re.compile(r"[^A-Za-z0-9 _.:+-]")
 SHARE = 0.5
 """How much of the time that is at stake a job waits."""
 
+SAME = 1.02
+"""What makes a model slower by less costs it nothing: no profile is more exact."""
+
 DEFAULT_RUN_S = 3600
 """Run time that is assumed of a job without time limit."""
 
@@ -56,6 +59,7 @@ def site_lua(
         f"  exempt = {_table({str(uid): 'true' for uid in exempt_uids})},",
         f"  slowdowns = {_table(by_model)},",
         f"  share = {SHARE!r},",
+        f"  same = {SAME!r},",
         f"  default_run_s = {DEFAULT_RUN_S},",
         f"  longest_s = {longest_s},",
         "}",

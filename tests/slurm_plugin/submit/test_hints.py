@@ -62,6 +62,7 @@ def test_a_table_holds_what_the_site_settled() -> None:
         "  exempt = { [64030] = true },",
         '  slowdowns = { ["vgg11"] = 1.2500 },',
         "  share = 0.5,",
+        "  same = 1.02,",
         "  default_run_s = 3600,",
         "  longest_s = 900,",
         "}",

@@ -432,3 +432,22 @@ def test_a_hint_waits_as_long_as_its_model_is_worth(
     facts = site.facts(site.submit("--hold", "--gpus=1", *options))
     assert facts.get("Switches") == switches
     assert facts["Reason"] != "JobHeldUser"
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "segment"),
+    [
+        ("vgg11", "--gpus-per-node=1", None),
+        ("resnet18", "--gpus-per-node=1", "1"),
+        ("resnet18", "--gpus=3", None),
+        ("unknown", "--gpus-per-node=1", None),
+    ],
+)
+def test_a_hint_lets_a_model_that_loses_nothing_have_any_blocks(
+    site: Site, model: str, gpus: str, segment: str | None
+) -> None:
+    if site.local_slurm.version() < SEGMENTS_SINCE:
+        segment = None
+    site.set_mode("hint", {"vgg11": 1.5, "resnet18": 1.01})
+    facts = site.facts(site.submit("--hold", "--nodes=2", gpus, f"--comment=dally:model={model}"))
+    assert facts.get("SegmentSize") == segment

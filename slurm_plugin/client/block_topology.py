@@ -55,10 +55,38 @@ class BlockTopology:
         shares = ", ".join(f"{count} in {block}" for (_, block), count in sorted(counts.items()))
         return f"its segments are of {segment} nodes, and it has {shares}"
 
-    def refusal(self, nodes: Collection[str], segment: int = 0) -> str:
+    def holding(self, nodes: int, among: Collection[str]) -> Mapping[str, str]:
+        """The block of each node, of the smallest size that holds so many; none: they may be anywhere.
+
+        Args:
+            nodes: So many.
+            among: Nodes of the topology that is looked at, as several may have blocks of several sizes.
+        """
+        return next((self.block_of[size] for size in self._sizes(among) if size >= nodes), {})
+
+    def _sizes(self, among: Collection[str]) -> list[int]:
+        return sorted(size for size, of in self.block_of.items() if not of.keys().isdisjoint(among))
+
+    def consolidated(
+        self, nodes: int, segment: int, spread: bool, among: Collection[str]
+    ) -> Mapping[str, str]:
+        """The block of each node, of which a job that consolidates its segments must have one; see `holding`.
+
+        Segments that are spread as well are taken to need whole blocks each, as many nodes times as blocks
+        that one needs. Source: the use of CONSOLIDATE_SEGMENTS in topology/block/eval_nodes_block.c.
+        """
+        sizes = self._sizes(among)
+        if spread and sizes:
+            base = sizes[0]
+            nodes = nodes // segment * base * -(-segment // base)
+        return self.holding(nodes, among)
+
+    def refusal(
+        self, nodes: Collection[str], segment: int = 0, spread: bool = False, consolidated: bool = False
+    ) -> str:
         """Why Slurm does not start a job with such a segment, 0 for none, on just these; empty if it does."""
         if segment:
-            return self.torn(nodes, segment)
+            return self.torn(nodes, segment) or self._misplaced(nodes, segment, spread, consolidated)
         for size, block_of in self.block_of.items():
             blocks = {block_of[node] for node in nodes if node in block_of}
             most = -(-len(nodes) // size)
@@ -67,4 +95,18 @@ class BlockTopology:
                     f"it has no segment, so Slurm starts its {len(nodes)} nodes in {most} "
                     f"block{'s' * (most > 1)} of {size}, not in {len(blocks)}"
                 )
+        return ""
+
+    def _misplaced(self, nodes: Collection[str], segment: int, spread: bool, consolidated: bool) -> str:
+        """What is wrong with where segments lie to each other, in words."""
+        segment = min(segment, len(nodes))
+        if spread:
+            shares = Counter(self.holding(segment, nodes).get(node, node) for node in nodes)
+            if crowded := [block for block, count in shares.items() if count > segment]:
+                return f"several of its segments are in {crowded[0]}, and it spreads them"
+        if consolidated:
+            block_of = self.consolidated(len(nodes), segment, spread, nodes)
+            blocks = sorted({block_of.get(node, node) for node in nodes} if block_of else ())
+            if len(blocks) > 1:
+                return f"its segments are in {', '.join(blocks)}, and it consolidates them"
         return ""

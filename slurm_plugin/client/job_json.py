@@ -155,6 +155,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     waits = state is State.PENDING
     nodes = node_names(_text(get("nodes")))
     limit_min = _number(get("time_limit"))
+    flags = get("flags")
+    flags = flags if isinstance(flags, list) else []
     return SlurmJob(
         job_id=job_id,
         submit_s=_number(get("submit_time")) or 0.0,
@@ -193,6 +195,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         exclusive=get("shared") == "none",
         switches=_whole(get("minimum_switches")),
         segment=_whole(get("segment_size")),
+        spreads_segments="SPREAD_SEGMENTS" in flags,
+        consolidates_segments="CONSOLIDATE_SEGMENTS" in flags,
         heterogeneous=_whole(get("het_job_id")) > 0,
         dependency=_text(get("dependency")),
         begin_s=_number(get("eligible_time")) or 0.0,

@@ -91,6 +91,8 @@ class SlurmJob:
         exclusive: It shares its nodes with nobody.
         switches: Most leaf switches it accepts (`--switches`); 0 if not asked for.
         segment: Nodes of each of its segments (`--segment`); 0 if not asked for, or not shown (before 25.05).
+        spreads_segments: Each of them must be in another block (`--spread-segments`).
+        consolidates_segments: They must lie close together (`--consolidate-segments`).
         heterogeneous: It is a part of a heterogeneous job.
         dependency: What it still depends on; empty if nothing.
         begin_s: It may not start before, seconds since 1970; 0 for at once.
@@ -142,6 +144,8 @@ class SlurmJob:
     exclusive: bool = False
     switches: int = 0
     segment: int = 0
+    spreads_segments: bool = False
+    consolidates_segments: bool = False
     heterogeneous: bool = False
     dependency: str = ""
     begin_s: float = 0.0

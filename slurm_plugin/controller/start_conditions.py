@@ -15,7 +15,14 @@ from slurm_plugin.controller.job_requests import asked_size, own_limit_s
 from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
-from slurm_plugin.controller.node_sets import chosen, fits, node_sets, on_switches, switches_until_s
+from slurm_plugin.controller.node_sets import (
+    as_segments_lie,
+    chosen,
+    fits,
+    node_sets,
+    on_switches,
+    switches_until_s,
+)
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, own_reservation, reserved_before
@@ -137,7 +144,7 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
-        return asked, next(fits, f"{nowhere}, in segments of {asked.segment}" if asked.segment else nowhere)
+        return asked, next(fits, nowhere + _segment_words(self._jobs[managed.job_id], asked))
 
     def _within_limits(self, managed: ManagedJob) -> Job:
         """A waiting job with the most GPUs that it may have, if it may have more or fewer."""
@@ -217,15 +224,17 @@ class StartConditions:
 
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
-        request, constraint = managed.request, self._jobs[managed.job_id].features
+        request, job, gang = managed.request, self._jobs[managed.job_id], managed.job.gang
         since_s = now if managed.switches_since_s is None else managed.switches_since_s
         switches = request.switches if now < switches_until_s(request, since_s) else 0
-        gang = managed.job.gang
-        key = request.nodes, constraint, switches, gang, usable
+        lie = (job.spreads_segments, job.consolidates_segments, job.segment) if job.segment else ()
+        key = request.nodes, job.features, switches, gang, usable, lie
         if key not in self._choices:
-            sets = node_sets(request, constraint, self.room.nodes, usable)
+            sets = node_sets(request, job.features, self.room.nodes, usable)
             if switches:
                 sets = on_switches(sets, switches, gang, self._state)
+            if job.spreads_segments or job.consolidates_segments:
+                sets = as_segments_lie(sets, job, gang, self._state, self.blocks)
             names = chosen(sets, gang, self._state)
             self._choices[key] = None if names is None else self.room.same(names)
         return self._choices[key]
@@ -284,6 +293,13 @@ class StartConditions:
             and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
+
+
+def _segment_words(job: SlurmJob, asked: Job) -> str:
+    """How a job's segments are to lie; empty if it has none."""
+    words = f", in segments of {asked.segment}" if asked.segment else ""
+    words += ", each segment in another block" if job.spreads_segments else ""
+    return words + (", close together" if job.consolidates_segments else "")
 
 
 def _blocks(topology: Topology) -> dict[str, int]:

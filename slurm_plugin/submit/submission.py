@@ -21,10 +21,8 @@ _REQUEST_NAMES = (
 _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
 
-_FIXES = (
-    "nodefile prefer batch contiguous spread-job consolidate-segments spread-segments "
-    "clusters cluster-constraint"
-)
+_FIXES = "nodefile prefer batch contiguous spread-job clusters cluster-constraint"
+_OF_SEGMENTS = ("consolidate-segments", "spread-segments")
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
 _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".batch", ".job", ".py")
@@ -110,7 +108,8 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
         settings: The options that hold.
         partitions: Dally's partitions.
     """
-    for name in _FIXES.split():
+    without_segment = _OF_SEGMENTS if settings.get("segment") in (None, "0") else ()
+    for name in (*_FIXES.split(), *without_segment):
         if name in settings:
             return f"--{name} fixes the placement"
     if settings.get("exclusive"):  # with a value it keeps out some others only

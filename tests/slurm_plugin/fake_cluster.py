@@ -121,7 +121,9 @@ class FakeCluster:
             return "ReqNodeNotAvail"
         if reason := self._limit(job):
             return reason
-        if self.told_blocks.refusal(job.required_nodes, job.spec.segment):
+        spec = job.spec
+        lie = spec.spreads_segments, spec.consolidates_segments
+        if self.told_blocks.refusal(job.required_nodes, spec.segment, *lie):
             return "BadConstraints"
         if job.spec.hidden_segment and job.required_nodes:
             return "BadConstraints"

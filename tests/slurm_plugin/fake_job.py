@@ -60,6 +60,8 @@ class SubmitSpec:
         constraint: Its `--constraint`; empty for none.
         excluded: Nodes that it must not use.
         segment: Nodes of each of its segments; 0 if it has none.
+        spreads_segments: Each must be in another block.
+        consolidates_segments: They must lie close together.
         hidden_segment: It has one that is not shown, as before 25.05: it starts on no node list.
         reservation: Its reservation; empty for none.
         licenses: The one licence that it needs, by name; empty for none.
@@ -96,6 +98,8 @@ class SubmitSpec:
     constraint: str = ""
     excluded: tuple[str, ...] = ()
     segment: int = 0
+    spreads_segments: bool = False
+    consolidates_segments: bool = False
     hidden_segment: bool = False
     reservation: str = ""
     licenses: str = ""
@@ -206,6 +210,8 @@ class FakeJob:
             qos=spec.qos,
             licenses=spec.licenses,
             segment=spec.segment,
+            spreads_segments=spec.spreads_segments,
+            consolidates_segments=spec.consolidates_segments,
             memory_per_node_mb=spec.memory_mb,
             cpus_per_node=max(1, spec.cpus),
             exclusive=spec.exclusive,

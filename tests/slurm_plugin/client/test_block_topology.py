@@ -92,3 +92,33 @@ def test_a_segment_is_judged_by_the_blocks_of_its_own_topology() -> None:
     )
     assert both.torn(["m1", "m3"], 2) == "its segments are of 2 nodes, and it has 1 in b, 1 in c"
     assert both.torn(["n1", "n2", "n3", "n4"], 4) == ""
+
+
+SPREAD, CLOSE = (True, False), (False, True)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "segment", "lie", "starts"),
+    [
+        ([1, 2, 5, 6], 2, SPREAD, True),
+        ([1, 2, 3, 4], 2, SPREAD, False),
+        ([1, 2, 3, 4, 5, 6], 2, SPREAD, False),
+        ([1, 5, 9], 1, SPREAD, True),
+        ([1, 2, 9], 1, SPREAD, False),
+        ([1, 2, 3, 4], 2, CLOSE, True),
+        ([1, 2, 5, 6], 2, CLOSE, False),
+        ([1, 2, 5, 6, 7, 8], 2, CLOSE, True),
+        ([1, 2, 9, 10, 11, 12], 2, CLOSE, False),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 2, CLOSE, True),
+        ([1, 2, 5, 6], 2, (True, True), True),
+        ([1, 2, 9, 10], 2, (True, True), False),
+        ([1, 2, 5, 6, 9, 10], 2, (True, True), True),
+        ([1, 2, 3, 4], 2, (True, True), False),
+    ],
+)
+def test_segments_lie_to_each_other_where_slurm_26_05_starts_them(
+    numbers: list[int], segment: int, lie: tuple[bool, bool], starts: bool
+) -> None:
+    """More nodes than the largest size holds may be anywhere: so are ten of ten, and three whole blocks."""
+    blocks = read_blocks([SHOWN], (26, 5))
+    assert (blocks.refusal([f"n{number}" for number in numbers], segment, *lie) == "") is starts

@@ -25,7 +25,7 @@ from tests.slurm_plugin.controller.test_real_controller import LUA, RealSite, sl
 STARTS = 200
 """Random placements of each kind that are tried."""
 JOBS = 40
-"""Random jobs in segments of one, two and four nodes."""
+"""Random jobs in segments of one, two and four nodes, some of which spread or consolidate them."""
 RACKS = 16
 """Full blocks of 18 nodes, one of which is cleared."""
 GRACE_S = 60
@@ -121,7 +121,7 @@ def test_what_is_decided_starts_wherever_it_lies(
     ).strip()  # fmt: skip
     site.until(lambda: site.state(wrapped) == site.state(plain) == "RUNNING", "for the far ones to run")
     assert sorted([site.nodes(wrapped), site.nodes(plain)]) == ["n[2,4]", "n[6,8]"]
-    assert spread not in site.managed_jobs
+    assert site.managed_jobs[spread].reason.startswith("32 GPUs asked for; ")
     local_slurm.run("scancel", wrapped, plain)
     waits = "it has no segment, so Slurm starts its 2 nodes in 1 block of 2, not in 2"
     site.until(lambda: site.managed_jobs[open_shares].reason == waits, "for it to be left out")
@@ -130,7 +130,7 @@ def test_what_is_decided_starts_wherever_it_lies(
     site.until(lambda: site.state(open_shares) == "RUNNING", "for it to run in one block")
     assert site.nodes(open_shares) == "n[1-2]"
     local_slurm.run("scancel", *others[1:])
-    site.until(lambda: site.state(spread) == "RUNNING", "for Slurm to start the segments")
+    site.until(lambda: site.state(spread) == "RUNNING", "for the segments to start, each in another block")
     events = read_events(Path(site.config.state_dir))
     assert [each for each in events if each["event"] in ("start_failed", "order_refused")] == []
     site.decide_again()
@@ -144,7 +144,7 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
     site = RealSite(local_slurm, "srsf-delay")
     site.controller.cycle()
     told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
-    asked: dict[str, int] = {}
+    asked: dict[str, tuple[int, bool, bool]] = {}
     with answering(200, json.dumps(told).encode(), "/health") as url:
         config = local_slurm.work / "dally.toml"
         config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
@@ -158,14 +158,16 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
                     [f"--gpus={2 * nodes}"] if nodes > 1 else ["--gres=gpu:2"],
                 )
             )
-            options = [f"-N{nodes}", *gpus, f"--segment={segment}", "--time=10", "--mem=1"]
+            spread, close = draw.random() < 0.3 and nodes <= 4 * segment, draw.random() < 0.3
+            lie = ["--spread-segments"] * spread + ["--consolidate-segments"] * close
+            options = [f"-N{nodes}", *gpus, f"--segment={segment}", *lie, "--time=10", "--mem=1"]
             seconds = draw.randint(2, 8)
             if number % 2:
                 job = sleeping(site, seconds, *options)
             else:
                 plain = ["-o/dev/null", f"--wrap=sleep {seconds}"]
                 job = local_slurm.run("sbatch", "--parsable", *options, *plain, user=users[0]).strip()
-            asked[job] = segment
+            asked[job] = segment, spread, close
     known, seen = site.controller.reconciler.conditions.blocks, dict[str, tuple[str, ...]]()
 
     def all_ran() -> bool:
@@ -179,7 +181,7 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
     started = {each["job"]: [*each["gpus"]] for each in events if each["event"] == "start"}
     assert started.keys() == asked.keys(), "Dally starts each of them"
     for places in (started, seen):
-        assert [job for job, where in places.items() if known.torn(where, asked[job])] == []
+        assert [job for job, where in places.items() if known.refusal(where, *asked[job])] == []
     trouble = ("start_failed", "start_declined", "order_refused", "released", "segment_torn")
     assert [each for each in events if each["event"] in trouble] == []
     far = sum(len({known.block_of[4][node] for node in where}) > 1 for where in started.values())

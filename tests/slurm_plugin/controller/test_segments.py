@@ -48,6 +48,70 @@ def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str)
     assert [BLOCKS.torn([*each["gpus"]], asked[each["job"]]) for each in starts] == [""] * len(starts)
 
 
+LARGER = BlockTopology(
+    {4: BLOCKS.block_of[4], 8: {name: "r[0-1]" if name[1] < "2" else "r[2-3]" for name in NAMES}},
+    takes_segments=True,
+)
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_every_policy_starts_segments_as_they_are_to_lie_to_each_other(tmp_path: Path, policy: str) -> None:
+    site = Site(tmp_path, FOUR, policy)
+    site.slurm.told_blocks = LARGER
+    ones = [in_segments(site, 1, 1, run_time_s=200.0 + 100 * more) for more in range(6)]
+    asked = (
+        (4, 2, 1, 0),
+        (3, 1, 1, 0),
+        (4, 4, 1, 0),
+        (4, 2, 0, 1),
+        (6, 2, 0, 1),
+        (4, 2, 1, 1),
+        (2, 16, 1, 1),
+    )
+    lie = {
+        in_segments(site, nodes, segment, spreads_segments=bool(spread), consolidates_segments=bool(close)): (
+            segment,
+            bool(spread),
+            bool(close),
+        )
+        for nodes, segment, spread, close in asked
+    }
+    site.run_to(8000)
+    assert {site.states().get(job, "COMPLETED") for job in (*ones, *lie)} == {"COMPLETED"}
+    assert site.events(*TROUBLE) == []
+    starts = [each for each in read_events(tmp_path) if each["event"] == "start" and each["job"] in lie]
+    assert {each["job"] for each in starts} == {*lie}
+    for each in starts:
+        assert LARGER.refusal([*each["gpus"]], *lie[each["job"]]) == "", each["job"]
+
+
+def test_a_job_whose_segments_spread_waits_for_another_block_and_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "fifo")
+    site.slurm.told_blocks = LARGER
+    for name in ("r0m0", "r1m0", "r2m0"):
+        site.slurm.set_node(name, "down")
+    close = in_segments(site, 4, 2, consolidates_segments=True)
+    late = in_segments(site, 4, 2, consolidates_segments=True)
+    more = in_segments(site, 5, 1, spreads_segments=True)
+    site.run_to(10)
+    assert {name[:2] for name in site.nodes(close)} == {"r3"}
+    assert site.states()[late] == "PENDING"
+    assert site.managed(more).reason.endswith("that it asks for, each segment in another block")
+    site.run_to(400)
+    assert {name[:2] for name in site.nodes(late)} == {"r3"}, (
+        "two nodes of two blocks would do, but not for it"
+    )
+    assert site.events(*TROUBLE) == []
+
+
+def test_how_segments_lie_is_slurms_where_it_takes_no_segments_or_the_job_has_none(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    without = in_segments(site, 4, 0, spreads_segments=True)
+    site.run_to(5)
+    (event,) = [each for each in read_events(tmp_path, without) if each["event"] == "released"]
+    assert "--spread-segments fixes the placement" in event["reason"]
+
+
 def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:
     firsts = ("r0m0", "r1m0", "r2m0", "r3m0")
     site = Site(tmp_path, FOUR, "fifo", features=dict.fromkeys(firsts, ("first",)))

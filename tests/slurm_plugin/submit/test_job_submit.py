@@ -205,8 +205,10 @@ def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
         (["--gpus-per-node=1", "--segment=1"], True),
         (["--gpus=4", "--segment=2"], True),
         (["--gpus=6", "--segment=2"], False),
-        (["--gpus-per-node=1", "--segment=2", "--spread-segments"], False),
-        (["--gpus-per-node=1", "--segment=2", "--consolidate-segments"], False),
+        (["--gpus-per-node=1", "--segment=2", "--spread-segments"], True),
+        (["--gpus-per-node=1", "--segment=2", "--consolidate-segments"], True),
+        (["--gpus-per-node=1", "--spread-segments"], False),
+        (["--gpus-per-node=1", "--consolidate-segments"], False),
         (["--gpus-per-node=1", "--exclusive=topo"], False),
     ],
 )

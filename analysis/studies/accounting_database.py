@@ -33,6 +33,8 @@ def add_accounting(local_slurm: LocalSlurm, accounts: Mapping[str, Sequence[str]
     _start_mariadb(local_slurm, port, password)
     _start_slurmdbd(local_slurm, port, password)
     local_slurm.run("sacctmgr", "--immediate", "add", "cluster", "lab")
+    # Its id is of its own making; a slurmctld of 26.05 ends where slurmdbd then gives it another.
+    (local_slurm.spec.folder / "state" / "clustername").unlink()
     local_slurm.rewrite(
         replace(
             local_slurm.spec, extra_conf=(*local_slurm.spec.extra_conf, *_slurm_lines(local_slurm, port + 1))

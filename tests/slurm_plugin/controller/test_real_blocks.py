@@ -121,7 +121,7 @@ def test_what_is_decided_starts_wherever_it_lies(
     ).strip()  # fmt: skip
     site.until(lambda: site.state(wrapped) == site.state(plain) == "RUNNING", "for the far ones to run")
     assert sorted([site.nodes(wrapped), site.nodes(plain)]) == ["n[2,4]", "n[6,8]"]
-    assert site.managed_jobs[spread].reason.startswith("32 GPUs asked for; ")
+    assert site.managed_jobs[spread].reason.startswith("32 GPUs asked for")
     local_slurm.run("scancel", wrapped, plain)
     waits = "it has no segment, so Slurm starts its 2 nodes in 1 block of 2, not in 2"
     site.until(lambda: site.managed_jobs[open_shares].reason == waits, "for it to be left out")

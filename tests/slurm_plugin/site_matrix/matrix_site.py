@@ -343,8 +343,6 @@ def _use_cluster(live: LiveSite) -> None:
 
 
 def _add_limits(slurm: LocalSlurm) -> None:
-    # Its id is of its own making; a slurmctld of 26.05 ends where slurmdbd then gives it another.
-    (slurm.spec.folder / "state" / "clustername").unlink()
     add_accounting(slurm, dict.fromkeys(_ACCOUNTS, ("root", USER)))
     for name, limit in _QOS.items():
         slurm.run("sacctmgr", "--immediate", "add", "qos", name, limit)

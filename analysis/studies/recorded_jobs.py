@@ -57,17 +57,20 @@ class Place:
         machines: Ranks of each host, those of a rack together.
         rate_bps: Of a host's link.
         uplink_bps: Of a rack's.
+        burst_bytes: What these send at once after a pause, for nothing.
     """
 
     name: str
     machines: tuple[tuple[int, ...], ...]
     rate_bps: float
     uplink_bps: float
+    burst_bytes: int | None = None
 
     @property
     def network(self) -> NetworkSpec:
         """Racks of hosts with these links."""
-        return NetworkSpec(tuple(Rack(len(rack), self.rate_bps, self.uplink_bps) for rack in self.machines))
+        racks = (Rack(len(rack), self.rate_bps, self.uplink_bps, self.burst_bytes) for rack in self.machines)
+        return NetworkSpec(tuple(racks))
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -117,6 +120,13 @@ LOOPBACK = Link(8e9, 2e-5)
 
 LATENCY_S = 5e-5
 
+BURST_BYTES = 32 * 1024
+"""Little, as real links send nothing for nothing.
+
+At 60 to 200 Mb/s, 3 MB after a pause took 99 to 101 % of the time that the rate gives them, and 92 % with
+the 256 KB that faster links need to keep their rate.
+"""
+
 HEADER_BYTES = 14 + 20 + 32
 """Of a packet, those of Ethernet, IPv4 and TCP with timestamps. Acknowledgements are nothing else."""
 
@@ -131,11 +141,11 @@ _SEGMENTS = 2
 
 RECORDED = Place("1x4", ((4,),), 1e9, 1e9)
 PREDICTED = (
-    Place("2x2 in a rack, 100 Mb/s", ((2, 2),), 100e6, 1e9),
-    Place("4x1 in a rack, 60 Mb/s", ((1, 1, 1, 1),), 60e6, 1e9),
-    Place("2x2 in two racks, uplinks 75 Mb/s", ((2,), (2,)), 200e6, 75e6),
-    Place("4x1 in two racks, uplinks 75 Mb/s", ((1, 1), (1, 1)), 200e6, 75e6),
-    Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6),
+    Place("2x2 in a rack, 100 Mb/s", ((2, 2),), 100e6, 1e9, BURST_BYTES),
+    Place("4x1 in a rack, 60 Mb/s", ((1, 1, 1, 1),), 60e6, 1e9, BURST_BYTES),
+    Place("2x2 in two racks, uplinks 75 Mb/s", ((2,), (2,)), 200e6, 75e6, BURST_BYTES),
+    Place("4x1 in two racks, uplinks 75 Mb/s", ((1, 1), (1, 1)), 200e6, 75e6, BURST_BYTES),
+    Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6, BURST_BYTES),
 )
 
 

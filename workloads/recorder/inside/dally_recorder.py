@@ -235,8 +235,9 @@ def _noting_waits(wait: Any, works: weakref.WeakKeyDictionary[Any, list[Any]]) -
 
     def noted(work: Any, *arguments: Any, **named: Any) -> Any:
         message: list[Any] | None = None
-        with suppress(Exception):
-            message = works.pop(work, None)
+        if works:
+            with suppress(Exception):
+                message = works.pop(work, None)
         if message is None:
             return wait(work, *arguments, **named)
         message[4] = time.time_ns()

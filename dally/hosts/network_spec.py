@@ -25,6 +25,7 @@ ring not all at once: iterations of MobileNetV3 on 4 hosts at 200 Mb/s took 772 
 _QUEUE_S = 0.05
 """A packet that would wait longer at a shaped link is dropped."""
 
+_FRAME_BYTES = 1514
 _LEAST_BURST_BYTES = 256 * 1024
 _BURST_S = 0.5e-3
 
@@ -37,17 +38,21 @@ class Rack:
         hosts: Their number.
         host_rate_bps: What each host's link carries each way, bits per second; None for as much as it can.
         uplink_rate_bps: The same for the switch's link to the core.
+        burst_bytes: What each of these links may send at once; None: see `burst_bytes`.
     """
 
     hosts: int
     host_rate_bps: float | None = None
     uplink_rate_bps: float | None = None
+    burst_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.hosts <= MOST_HOSTS:
             raise InputError(f"a rack has {self.hosts} hosts, must be 1 to {MOST_HOSTS}")
         _check_rate("host_rate_bps", self.host_rate_bps)
         _check_rate("uplink_rate_bps", self.uplink_rate_bps)
+        if self.burst_bytes is not None and self.burst_bytes < _FRAME_BYTES:
+            raise InputError(f"burst_bytes is {self.burst_bytes}, must be {_FRAME_BYTES} or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,10 @@ class NetworkSpec:
         return f"10.{rack[1:]}.0.{host.removeprefix(rack)[1:]}"
 
 
-def shaping_words(rate_bps: float) -> tuple[str, ...]:
-    """The queueing discipline that shapes a link to a rate, as tc is told."""
-    burst, latency = str(burst_bytes(rate_bps)), f"{_QUEUE_S * 1e3:g}ms"
-    return ("tbf", "rate", f"{rate_bps:.0f}bit", "burst", burst, "latency", latency)
+def shaping_words(rate_bps: float, burst: int | None = None) -> tuple[str, ...]:
+    """The queueing discipline that shapes a link to a rate and a burst of so many bytes, as tc is told."""
+    burst, latency = burst or burst_bytes(rate_bps), f"{_QUEUE_S * 1e3:g}ms"
+    return ("tbf", "rate", f"{rate_bps:.0f}bit", "burst", str(burst), "latency", latency)
 
 
 def burst_bytes(rate_bps: float) -> int:

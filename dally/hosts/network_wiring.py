@@ -12,6 +12,9 @@ from dally.hosts.network_spec import (
     shaping_words,
 )
 
+_Shape = tuple[float | None, int | None]
+"""The rate of a link and the bytes of a burst, as in `Rack`."""
+
 _CONGESTION_CONTROL_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
@@ -44,18 +47,19 @@ def wiring(spec: NetworkSpec, mount_point: str) -> Iterator[WiringCommand]:
     """
     yield WiringCommand(("mount", "-t", "tmpfs", "none", mount_point))
     yield WiringCommand(("ip", "-batch", "-"), "\n".join(_switch_lines(spec)))
-    rates: dict[str, float | None] = {}  # of every interface in the holder
+    shaped: dict[str, _Shape] = {}  # of every interface in the holder
     for (rack, hosts), entry in zip(spec.hosts_of.items(), spec.racks, strict=True):
-        rates |= dict.fromkeys(hosts, entry.host_rate_bps)
-        rates |= dict.fromkeys((uplink_port(rack), _core_port(rack)), entry.uplink_rate_bps)
-    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(rates))
+        shaped |= dict.fromkeys(hosts, (entry.host_rate_bps, entry.burst_bytes))
+        ports = uplink_port(rack), _core_port(rack)
+        shaped |= dict.fromkeys(ports, (entry.uplink_rate_bps, entry.burst_bytes))
+    yield WiringCommand(("tc", "-batch", "-"), _shaping_lines(shaped))
     for host in spec.hosts:
         up = f"link set lo up\naddr add {spec.address(host)}/8 dev {INTERFACE}\nlink set {INTERFACE} up"
         yield WiringCommand(("ip", "-n", host, "-batch", "-"), up)
         yield WiringCommand(
             ("ip", "netns", "exec", host, "tee", _CONGESTION_CONTROL_FILE), CONGESTION_CONTROL
         )
-        shaping = _shaping_lines({INTERFACE: rates[host]})
+        shaping = _shaping_lines({INTERFACE: shaped[host]})
         yield WiringCommand(("tc", "-n", host, "-batch", "-"), shaping)
 
 
@@ -97,9 +101,9 @@ def _switch_lines(spec: NetworkSpec) -> Iterator[str]:
             yield f"link set {host} master {rack} up"
 
 
-def _shaping_lines(rates: Mapping[str, float | None]) -> str:
+def _shaping_lines(shaped: Mapping[str, _Shape]) -> str:
     return "\n".join(
-        f"qdisc add dev {interface} root {' '.join(shaping_words(rate_bps))}"
-        for interface, rate_bps in rates.items()
+        f"qdisc add dev {interface} root {' '.join(shaping_words(rate_bps, burst))}"
+        for interface, (rate_bps, burst) in shaped.items()
         if rate_bps is not None
     )

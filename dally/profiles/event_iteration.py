@@ -15,17 +15,26 @@ from dally.cluster.topology import Link, Shape, slowest
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.allreduce import HEADERS, curve_time_s
 from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
-from dally.profiles.event_replay import Transfer, replay_s, replay_stages_s
+from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
+from dally.profiles.gloo_exchange import MOST_MESSAGES, exchange_time
 from dally.profiles.local_batch import Pass
 from dally.profiles.parallel.link_tiers import Tier
 from dally.profiles.parallel.rank_placement import RankPlacement
-from dally.profiles.schema import TIERS, Profile
+from dally.profiles.schema import TIERS, Profile, ProfileMode
+from dally.profiles.stage_replay import replay_stages_s
 
 _Ints = NDArray[np.int64]
 
 _SAME = 0.01
 """Two links are the same if their bandwidths differ by no more than this fraction."""
+
+SEND_BUFFER_BYTES = 4 * 2**20 * 2 / 3
+"""What Linux holds of a connection's messages for its sender, who waits only for the rest.
+
+Source: tcp_wmem, 4 MB at most by default, of which a third is free when a writer is woken
+(sk_stream_min_wspace); while the congestion window is small it is less.
+"""
 
 _REMEMBERED = 4096
 _FREE = Link(1e300, 0.0)
@@ -62,23 +71,30 @@ class _Spread:
         machines: On which the widest-spread group lies.
         level: At which each group meets; 0: all lie inside machines.
         leaving: By level, how many times what one rank sends leaves a domain: the one that most leaves.
+        lasting: By level, how many times as long as for that the links of a domain are busy; the longest.
         most: How many times what one rank sends the one sends, or gets, that has the greatest load.
     """
 
     machines: int
     level: int
     leaving: tuple[float, ...]
+    lasting: tuple[float, ...]
     most: float
 
 
 class _Groups(NamedTuple):
-    """Between which ranks an event is: as in `Event`; `stages` are from where and to where a message goes."""
+    """Between which ranks an event is, as in `Event`.
+
+    `stages` are from where and to where a message goes; `in_turns` is for all to all by gloo, see
+    `exchange_time`.
+    """
 
     collective: CollectiveKind
     size: int
     stride: int
     stages: tuple[int, int] | None
     loads: tuple[float, ...]
+    in_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +106,16 @@ class PricedEvent:
         links: Which links carry it, as in `Transfer`.
         sent_bytes: Out of one machine (or NVLink domain), one rack, ...: out of the one that sends most.
         measured: Whether its time was measured between ranks that lie so.
+        share: Part of a machine's links that it takes meanwhile.
+        held: Part of a message that the sender's kernel holds.
     """
 
     seconds: float
     links: int
     sent_bytes: tuple[float, ...]
     measured: bool
+    share: float = 1.0
+    held: float = 0.0
 
 
 def replay_events(
@@ -113,7 +133,8 @@ def replay_events(
     """
     ranks = ranks or _filled(shape)
     events, resized = _on_gpus(profile, shape.gpus)
-    priced = price_events(events, profile.curves, shape, ranks, batch)
+    by_gloo = profile.provenance.mode is ProfileMode.GLOO
+    priced = price_events(events, profile.curves, shape, ranks, batch, by_gloo)
     transfers = []
     comm_s: dict[int, float] = defaultdict(float)  # by stage
     sent: dict[tuple[int, int], float] = defaultdict(float)  # by level and stage
@@ -124,12 +145,12 @@ def replay_events(
             comm_s[stage] += seconds
             for level, size_bytes in enumerate(price.sent_bytes, ranks.lowest):
                 sent[level, stage] += size_bytes * HEADERS
-        transfers.append(as_transfer(event, seconds, price.links, work.pace))
+        transfers.append(as_transfer(event, price, seconds, work.pace))
     calculated = "" if all(price.measured for price in priced) else "collectives calculated from the links"
     optimizer_s = work.compute.step_s or 0.0
     if work.compute.stages:
         stages = [(each.bwd_s, each.step_s) for each in work.compute.stages]
-        iteration_s = replay_stages_s(transfers, stages)
+        iteration_s = replay_stages_s(transfers, stages, by_gloo)
     else:
         iteration_s = replay_s(transfers, work.compute.total_s - optimizer_s) + optimizer_s
     levels = range(max((level for level, _ in sent), default=-1) + 1)
@@ -143,11 +164,19 @@ def replay_events(
     )
 
 
-def as_transfer(event: Event, seconds: float, links: int, pace: float = 1.0) -> Transfer:
-    """What is replayed of an event that takes so long; its compute takes `pace` times as long."""
-    needed_s = inf if event.needed_s is None else event.needed_s * pace
-    to = -1 if event.to is None else event.to
-    return Transfer(event.ready_s * pace, needed_s, seconds, links, event.stage or 0, to)
+def as_transfer(event: Event, price: PricedEvent, seconds: float, pace: float = 1.0) -> Transfer:
+    """What is replayed of an event that takes so many seconds; its compute takes `pace` times as long."""
+    return Transfer(
+        ready_s=event.ready_s * pace,
+        needed_s=inf if event.needed_s is None else event.needed_s * pace,
+        seconds=seconds,
+        links=price.links,
+        stage=event.stage or 0,
+        to=-1 if event.to is None else event.to,
+        sent_s=inf if event.sent_s is None else event.sent_s * pace,
+        share=price.share,
+        held=price.held,
+    )
 
 
 def price_events(
@@ -156,6 +185,7 @@ def price_events(
     shape: Shape,
     ranks: RankPlacement,
     batch: float = 1.0,
+    by_gloo: bool = False,
 ) -> list[PricedEvent]:
     """What each event takes: as measured between ranks that lie so, else as the links give it.
 
@@ -165,19 +195,23 @@ def price_events(
         shape: Of the gang; its rings have the links.
         ranks: Where its ranks are.
         batch: Local batch over that with which they were recorded.
+        by_gloo: Whether gloo does them, and not NCCL.
     """
     links = _Links(shape, ranks)
     known: dict[tuple[float, _Groups], PricedEvent] = {}
     found = []
     for event in events:
         size = event.bytes * (1.0 if event.axis is Axis.DATA else batch)
-        key = size, _groups(event)
+        key = size, _groups(event, by_gloo)
         if key not in known:
             spread = _spread(ranks, key[1])
             curve = _curve(curves, event, spread, links)
             seconds = curve_time_s(curve.times, size) if curve else links.seconds(event, size, spread)
             where = _OUTSIDE if spread.level else _INSIDE
-            known[key] = PricedEvent(seconds, where, tuple(_sent(event, size, spread)), curve is not None)
+            sent = tuple(_sent(event, size, spread))
+            share = links.share(sent)
+            held = min(1.0, SEND_BUFFER_BYTES / size)
+            known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held)
         found.append(known[key])
     return found
 
@@ -240,9 +274,10 @@ def _on_gpus(profile: Profile, gpus: int) -> tuple[tuple[Event, ...], str]:
     return tuple(event for event in found if event is not None), note
 
 
-def _groups(event: Event) -> _Groups:
+def _groups(event: Event, by_gloo: bool = False) -> _Groups:
     stages = None if event.stage is None or event.to is None else (event.stage, event.to)
-    return _Groups(event.collective, event.size, event.stride, stages, event.loads)
+    in_turns = by_gloo and event.collective is CollectiveKind.ALL_TO_ALL
+    return _Groups(event.collective, event.size, event.stride, stages, event.loads, in_turns)
 
 
 def _ranks_of(groups: _Groups, world: int) -> _Ints:
@@ -258,7 +293,7 @@ def _spread(ranks: RankPlacement, among: _Groups) -> _Spread:
     """How groups of ranks lie."""
     groups = _ranks_of(among, sum(ranks.machines))
     loads = np.resize(among.loads, sum(ranks.machines))[groups] if among.loads else None
-    machines, leaving = 1, []
+    machines, leaving, lasting = 1, [], []
     for level, tier in enumerate(ranks.links):
         domains = np.asarray(tier.domains if level else range(len(ranks.machines)))
         domain_of = np.repeat(domains, ranks.machines)[groups]
@@ -274,8 +309,13 @@ def _spread(ranks: RankPlacement, among: _Groups) -> _Spread:
         if loads is not None:
             sides = [np.bincount(domain_of.ravel(), each.ravel()) for each in _uneven(loads, places, count)]
         leaving.append(float(max(side.max() for side in sides)))
+        lasting.append(leaving[-1])
+        if among.in_turns and groups.size * (among.size - 1) <= MOST_MESSAGES:
+            even = np.ones(groups.size) if loads is None else np.resize(among.loads, groups.size)
+            homes = np.repeat(domains, ranks.machines)
+            lasting[-1] = exchange_time(groups.tolist(), homes.tolist(), even.tolist())
     most = 1.0 if loads is None else _greatest(loads)
-    return _Spread(machines, len(leaving), tuple(leaving), most)
+    return _Spread(machines, len(leaving), tuple(leaving), tuple(lasting), most)
 
 
 def _away(collective: CollectiveKind, domain_of: _Ints, there: _Ints) -> NDArray[np.float64]:
@@ -347,13 +387,18 @@ class _Links:
         level = spread.level and self._lowest + spread.level
         return TIERS[min(level, len(TIERS) - 1)]
 
+    def share(self, sent: Sequence[float]) -> float:
+        """Which part of a machine's links is in use while so many bytes leave machines, racks and so on."""
+        sending_s = [each / link.bandwidth_bps for link, each in zip(self._outside, sent, strict=False)]
+        return sending_s[0] / max(sending_s) if sending_s and sending_s[0] else 1.0
+
     def seconds(self, event: Event, size: float, spread: _Spread) -> float:
         """How long the links take for an event: the slowest decides, latencies add up."""
         each = sent_share(event.collective, event.size) * size
         sending_s = [spread.most * each * 8 / self._inside.bandwidth_bps]
         sending_s += [
-            sent * HEADERS * 8 / link.bandwidth_bps
-            for link, sent in zip(self._outside, _sent(event, size, spread), strict=False)
+            times * each * HEADERS * 8 / link.bandwidth_bps
+            for link, times in zip(self._outside, spread.lasting, strict=False)
         ]
         crossed = self.crossed(spread)
         latency_s = 2 * crossed.latency_s if crossed else self._inside.latency_s

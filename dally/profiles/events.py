@@ -29,6 +29,7 @@ class Event:
         to: The stage that a message goes to; None if it is none, or all stages send alike.
         loads: What each rank of the job gets from all of its group, or sends to all, over the mean of the
             group: of experts whose load is uneven. Empty: as much as the others.
+        sent_s: When the stage that sends a message cannot go on before it is sent; None: it never waits.
     """
 
     collective: CollectiveKind
@@ -41,6 +42,7 @@ class Event:
     stage: int | None = None
     to: int | None = None
     loads: tuple[float, ...] = ()
+    sent_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.collective in _SILENT:
@@ -52,6 +54,8 @@ class Event:
             raise InputError(f"size is {self.size}, must be 2 or more")
         if self.to is not None:
             self._check_message()
+        elif self.sent_s is not None:
+            raise InputError("an event with sent_s has to, too")
         elif self.needed_s is not None and self.needed_s < self.ready_s:
             raise InputError(f"needed_s is {self.needed_s:g}, must not be before ready_s {self.ready_s:g}")
 
@@ -60,6 +64,8 @@ class Event:
             raise InputError("an event with to has stage and needed_s, too")
         if self.stage == self.to:
             raise InputError(f"stage and to are both {self.stage}")
+        if self.sent_s is not None and self.sent_s < self.ready_s:
+            raise InputError(f"sent_s is {self.sent_s:g}, must not be before ready_s {self.ready_s:g}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
 
-_LATER = ("stage", "to", "loads")
+_LATER = ("stage", "to", "loads", "sent_s")
 """Fields of events that are left out where they say nothing."""
 
 _ANY = "any"

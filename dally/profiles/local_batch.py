@@ -101,6 +101,7 @@ def scaled_events(events: Iterable[Event], pace: float) -> tuple[Event, ...]:
             event,
             ready_s=event.ready_s * pace,
             needed_s=None if event.needed_s is None else event.needed_s * pace,
+            sent_s=None if event.sent_s is None else event.sent_s * pace,
         )
         for event in events
     )

@@ -34,8 +34,8 @@ _NAME = re.compile(r"(?:\w+:)?_?(.+?)(?:_base)?(?:_coalesced)?(?: .*)?")
 _PEERS = re.compile(r"(?:->|<-)(\d+)")
 _BYTES_OF_A_RECORD = 2**28
 _FILES = "rank-*.json.gz"
-_SCHEMAS = (1, 2)
-"""Version 1 tells no times of the record itself."""
+_SCHEMAS = (1, 2, 3)
+"""Version 1 tells no times of the record itself, version 2 not when messages were waited for."""
 
 _NO_WHOLE_STEP = "one step has more collectives than PyTorch remembers; TORCH_FR_BUFFER_SIZE sets how many"
 
@@ -77,6 +77,7 @@ class Collective:
         lasted_s: How long it took on the GPU, waiting for the slowest rank included, seconds; None where
             NCCL was not asked for it (TORCH_NCCL_ENABLE_TIMING).
         received: Elements that come out on this rank; 0 if unknown.
+        waited_s: From when until when the rank waited for a message, on the clock of `at_s`; None: unknown.
     """
 
     group: str
@@ -88,6 +89,7 @@ class Collective:
     peer: int = -1
     lasted_s: float | None = None
     received: int = 0
+    waited_s: tuple[float, float] | None = None
 
     def whole_bytes(self, ranks: int) -> int:
         """Bytes of the whole tensor, in a group of so many ranks: see `sent_share`."""
@@ -282,10 +284,11 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
     )
 
 
-def _messages(noted: Iterable[tuple[str, int, int, int]], kind: CollectiveKind) -> Iterator[Collective]:
+def _messages(noted: Iterable[Sequence[Any]], kind: CollectiveKind) -> Iterator[Collective]:
     """Messages that Flight Recorder did not see."""
-    for group, size, at_ns, peer in noted:
-        yield Collective(group, kind, size, 1, False, at_ns / 1e9, peer)
+    for group, size, at_ns, peer, *waited_ns in noted:
+        waited_s = (waited_ns[0] / 1e9, waited_ns[1] / 1e9) if all(waited_ns) and waited_ns else None
+        yield Collective(group, kind, size, 1, False, at_ns / 1e9, peer, waited_s=waited_s)
 
 
 def _collective(entry: Mapping[str, Any]) -> Collective:
@@ -321,14 +324,20 @@ def _typical_step(
     if not whole:
         return (), (), step_s
     steps = [
-        tuple(replace(each, at_s=each.at_s - before) for each in entries if before < each.at_s <= after)
+        tuple(_since(before, each) for each in entries if before < each.at_s <= after)
         for before, after in whole
     ]
     typical = sorted(steps, key=lambda step: sum(each.elements for each in step))[len(steps) // 2]
     alike = [step for step in steps if _calls(step) == _calls(typical)]
     same = [*zip(*alike, strict=True)]
     called_s = tuple(median(each.at_s for each in calls) for calls in same)
-    return tuple(map(_mean_load, typical, same)), called_s, step_s
+    return tuple(map(_typical_call, typical, same)), called_s, step_s
+
+
+def _since(start_s: float, call: Collective) -> Collective:
+    """A call on the clock of its step."""
+    waited_s = call.waited_s and (call.waited_s[0] - start_s, call.waited_s[1] - start_s)
+    return replace(call, at_s=call.at_s - start_s, waited_s=waited_s)
 
 
 def _calls(step: Sequence[Collective]) -> list[tuple[str, CollectiveKind, int]]:
@@ -336,9 +345,13 @@ def _calls(step: Sequence[Collective]) -> list[tuple[str, CollectiveKind, int]]:
     return [(each.group, each.kind, 0 if each.kind in _DIFFERS else each.elements) for each in step]
 
 
-def _mean_load(call: Collective, same: Sequence[Collective]) -> Collective:
-    """A call with what goes from all to all in the mean of several steps."""
-    if call.kind not in _DIFFERS:
+def _typical_call(call: Collective, same: Sequence[Collective]) -> Collective:
+    """A call as several steps have it: the mean of what goes from all to all, the median of waits."""
+    if call.kind in _DIFFERS:
+        elements = round(fmean(each.elements for each in same))
+        return replace(call, elements=elements, received=round(fmean(each.received for each in same)))
+    waits_s = [each.waited_s for each in same if each.waited_s]
+    if not waits_s:
         return call
-    elements = round(fmean(each.elements for each in same))
-    return replace(call, elements=elements, received=round(fmean(each.received for each in same)))
+    began_s, ended_s = (median(times) for times in zip(*waits_s, strict=True))
+    return replace(call, waited_s=(began_s, ended_s))

@@ -77,7 +77,7 @@ def recorded_step(records: Sequence[RankRecord], shape: Shape, ranks: RankPlacem
     calls = recorded_calls(record, records)
     timed = [(call.event, call.lasted_s) for call in calls if call.lasted_s]
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
-    prices = price_events([call.event for call in calls], curves, shape, ranks)
+    prices = price_events([call.event for call in calls], curves, shape, ranks, by_gloo=not record.launched)
     if record.launched:
         at_s, total_s = _launched(calls, prices, record.step_s)
     else:
@@ -263,7 +263,7 @@ def _launched(
         at_s = shared(total_s)
         end_s = at_s[-1] if at_s else total_s
         transfers = [
-            as_transfer(event, prices[number].seconds, prices[number].links)
+            as_transfer(event, prices[number], prices[number].seconds)
             for number, event in timed_events(calls, at_s, launched=True)
         ]
         return replay_s(transfers, end_s) + total_s - end_s

@@ -10,13 +10,15 @@ from dally.cluster.topology import Shape
 from dally.jobs.parallelism import Axis
 from dally.profiles.collectives import CollectiveKind
 from dally.profiles.event_iteration import PricedEvent, as_transfer, measured_curves, price_events
-from dally.profiles.event_replay import replay_stages_s
 from dally.profiles.events import Event
+from dally.profiles.local_batch import scaled_events
 from dally.profiles.parallel.rank_placement import RankPlacement
 from dally.profiles.schema import StageCompute
+from dally.profiles.stage_replay import replay_stages_s
 from profiler.recorded.plan_recognition import MESSAGES, AxisTraffic, step_bytes
 from profiler.recorded.record import SETTLING_STEPS, RankRecord
 from profiler.recorded.recorded_events import (
+    NEVER,
     RecordedCall,
     RecordedStep,
     compute_that_takes,
@@ -51,6 +53,21 @@ class _Stage:
     peers: Sequence[int]
     priced: Sequence[Event]
 
+    @property
+    def noted_waits(self) -> bool:
+        """Whether it is known when the rank waited for what it asked for."""
+        asked = [call.call for call in self.calls if call.call.kind is CollectiveKind.RECEIVE]
+        return all(call.waited_s for call in asked)
+
+    def computed_s(self, at_s: float) -> float:
+        """Compute until a moment of the step: without what it waited for messages until then."""
+        waited_s, last_s = 0.0, 0.0
+        for began_s, ended_s in sorted(call.call.waited_s for call in self.calls if call.call.waited_s):
+            began_s, ended_s = max(began_s, last_s), min(ended_s, at_s)
+            if ended_s > began_s:
+                waited_s, last_s = waited_s + ended_s - began_s, ended_s
+        return at_s - waited_s
+
 
 def recorded_stages(
     records: Sequence[RankRecord], traffic: Sequence[AxisTraffic], shape: Shape, ranks: RankPlacement
@@ -84,20 +101,36 @@ def recorded_stages(
         if call.lasted_s and call.call.kind not in MESSAGES  # in which waiting for the other end is
     ]
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
-    prices = [price_events(stage.priced, curves, shape, ranks) for stage in stages]
-    if stages[0].record.launched:
-        at_s, totals_s = _launched_stages(stages, sent, prices)
+    by_gloo = not stages[0].record.launched
+    prices = [price_events(stage.priced, curves, shape, ranks, by_gloo=by_gloo) for stage in stages]
+    if not by_gloo:  # while the GPU worked on what was launched before
+        at_s = [[call.event.ready_s for call in stage.calls] for stage in stages]
+        totals_s = [stage.record.step_s for stage in stages]
+    elif all(stage.noted_waits for stage in stages):
+        at_s, totals_s = _waiting_stages(stages, prices)
     else:
         at_s, totals_s = _called_stages(stages, sent, prices)
-    compute = _computes(at_s, totals_s)
     timed_calls = _timed(stages, sent, at_s)
-    free = [as_transfer(event, 0.0, 0) for _, event in timed_calls]
+
+    def replayed_s(pace: float, times: float) -> float:
+        """A step whose compute takes `pace` times as long, and what is sent so many times."""
+        transfers = []
+        for (stage, place), event in timed_calls:
+            price = prices[stage][place]
+            transfers.append(as_transfer(event, price, price.seconds * times, pace))
+        return replay_stages_s(transfers, _computes(at_s, totals_s, pace), by_gloo)
+
+    # Clocks and medians are not exact: compute is made as long as has the replay take the recorded step.
+    longest_s = max(totals_s)
+    total_s = compute_that_takes(stages[0].record.step_s, lambda total: replayed_s(total / longest_s, 1.0))
+    pace = total_s / longest_s
+    events = scaled_events((event for _, event in timed_calls), pace)
     return RecordedStep(
-        events=tuple(sorted((event for _, event in timed_calls), key=lambda event: event.ready_s)),
+        events=tuple(sorted(events, key=lambda event: event.ready_s)),
         curves=curves,
-        backward_s=replay_stages_s(free, compute),
+        backward_s=replayed_s(pace, 0.0),
         optimizer_s=0.0,
-        stages=tuple(StageCompute(*each) for each in compute),
+        stages=tuple(StageCompute(*each) for each in _computes(at_s, totals_s, pace)),
     )
 
 
@@ -165,6 +198,34 @@ def _called_stages(
     return at_s, totals_s
 
 
+def _waiting_stages(
+    stages: Sequence[_Stage], prices: Sequence[Sequence[PricedEvent]]
+) -> tuple[list[list[float]], list[float]]:
+    """The same where ranks noted when they waited for messages: what is left has collectives to wait for."""
+    at_s, totals_s = [], []
+    for stage, priced in zip(stages, prices, strict=True):
+        calls, waits = [], []
+        for place, (call, price) in enumerate(zip(stage.calls, priced, strict=True)):
+            event = replace(call.event, ready_s=stage.computed_s(call.event.ready_s))
+            is_message = call.call.kind in MESSAGES
+            calls.append(replace(call, event=event, needed=NEVER if is_message else call.needed))
+            waits.append(replace(price, seconds=0.0, links=_ARRIVING - place) if is_message else price)
+        own_s, total_s = computed_until(calls, waits, stage.computed_s(stage.record.step_s))
+        at_s.append(own_s)
+        totals_s.append(total_s)
+    return at_s, totals_s
+
+
+def _sent_s(stage: _Stage, place: int, at_s: Sequence[float]) -> float | None:
+    """When a stage waits until a message is sent, on its own clock; None: it does not."""
+    waited_s = stage.calls[place].call.waited_s
+    if waited_s is None or stage.record.launched:
+        return None
+    after = max(place, bisect_right(stage.calls, waited_s[0], key=lambda call: call.event.ready_s) - 1)
+    since_s = stage.computed_s(waited_s[0]) - stage.computed_s(stage.calls[after].event.ready_s)
+    return max(at_s[place], min([at_s[after] + since_s, *at_s[after + 1 : after + 2]]))
+
+
 def _ends_after(first: RankRecord, other: RankRecord) -> float:
     """How much later than the first stage another one ends its steps, seconds; mostly less than 0."""
     found = []
@@ -175,31 +236,14 @@ def _ends_after(first: RankRecord, other: RankRecord) -> float:
     return median(found) if found else 0.0
 
 
-def _launched_stages(
-    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], prices: Sequence[Sequence[PricedEvent]]
-) -> tuple[list[list[float]], list[float]]:
-    """The same where calls only launch what the GPU does later."""
-
-    def shared(total_s: float) -> tuple[list[list[float]], list[float]]:
-        at_s = [
-            [call.event.ready_s * total_s / stage.record.step_s for call in stage.calls] for stage in stages
-        ]
-        return at_s, [total_s] * len(stages)
-
-    def replayed_s(total_s: float) -> float:
-        at_s, totals_s = shared(total_s)
-        transfers = [
-            as_transfer(event, prices[stage][place].seconds, prices[stage][place].links)
-            for (stage, place), event in _timed(stages, sent, at_s)
-        ]
-        return replay_stages_s(transfers, _computes(at_s, totals_s))
-
-    return shared(compute_that_takes(stages[0].record.step_s, replayed_s))
-
-
-def _computes(at_s: Sequence[Sequence[float]], totals_s: Sequence[float]) -> list[tuple[float, float]]:
-    """Compute of each stage until its last call, and after that."""
-    return [(own_s[-1], total_s - own_s[-1]) for own_s, total_s in zip(at_s, totals_s, strict=True)]
+def _computes(
+    at_s: Sequence[Sequence[float]], totals_s: Sequence[float], pace: float
+) -> list[tuple[float, float]]:
+    """Compute of each stage until its last call, and after that, if it takes `pace` times as long."""
+    return [
+        (own_s[-1] * pace, (total_s - own_s[-1]) * pace)
+        for own_s, total_s in zip(at_s, totals_s, strict=True)
+    ]
 
 
 def _timed(
@@ -213,7 +257,12 @@ def _timed(
             kind = stage.calls[place].call.kind
             if kind is CollectiveKind.SEND:
                 to, other = asked[number, place]
-                event = replace(stage.priced[place], ready_s=event.ready_s, needed_s=at_s[to][other])
+                event = replace(
+                    stage.priced[place],
+                    ready_s=event.ready_s,
+                    needed_s=at_s[to][other],
+                    sent_s=_sent_s(stage, place, at_s[number]),
+                )
             elif kind is not CollectiveKind.RECEIVE:
                 event = replace(event, stage=number)
             else:

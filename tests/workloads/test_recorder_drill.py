@@ -326,6 +326,33 @@ class Optimizer:
     """One that steps."""
 
 
+def test_messages_have_when_they_were_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Work:
+        def wait(self, timeout: float = 0.0) -> float:
+            return timeout
+
+    class Group:
+        group_name = "0"
+
+        def send(self, *_: object) -> Work:
+            return Work()
+
+        recv = send
+
+    registered: list[Callable[..., None]] = []
+    optimizer = SimpleNamespace(register_optimizer_step_post_hook=registered.append)
+    monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group, Work=Work))
+    recorder = recorder_module().RankRecorder(tmp_path)
+    recorder._hook()
+    sent, asked = Group().send([], 1, 0), Group().recv([], 1, 0)
+    assert (sent.wait(timeout=3.0), sent.wait(2.0), Work().wait(1.0)) == (3.0, 2.0, 1.0)
+    [(*_, called_ns, _, began_ns, ended_ns)] = recorder.sent
+    assert 0 < called_ns <= began_ns <= ended_ns
+    assert [message[4:] for message in recorder.received] == [[0, 0]]
+    del asked
+
+
 def test_hooks_in_the_trainings_thread_never_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder, stepped, group = hooks(recorder_module(), monkeypatch, tmp_path)
     stepped(object())  # there is no weak reference to it

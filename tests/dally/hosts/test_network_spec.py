@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dally.errors import InputError
-from dally.hosts.network_spec import NetworkSpec, Rack, burst_bytes
+from dally.hosts.network_spec import NetworkSpec, Rack, burst_bytes, shaping_words
 
 racks = st.lists(st.builds(Rack, st.integers(1, 12)), min_size=1, max_size=8).map(tuple)
 
@@ -36,7 +36,7 @@ def test_a_rack_of_too_few_or_too_many_hosts_is_refused(hosts: int) -> None:
 @pytest.mark.parametrize("rate_bps", [0.0, -1e9, float("nan"), float("inf")])
 def test_a_rate_that_is_none_is_refused(name: str, rate_bps: float) -> None:
     with pytest.raises(InputError, match=f"{name} is {rate_bps:g}, must be 1e3 to 1e12".replace("+", r"\+")):
-        Rack(1, **{name: rate_bps})
+        Rack(1, *([rate_bps] if name == "host_rate_bps" else [None, rate_bps]))
 
 
 def test_a_network_without_racks_is_refused() -> None:
@@ -47,6 +47,16 @@ def test_a_network_without_racks_is_refused() -> None:
 def test_an_unknown_host_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(InputError, match="unknown host 'r2h1'; valid: r1h1, r1h2"):
         NetworkSpec((Rack(2),)).address("r2h1")
+
+
+def test_a_burst_below_a_frame_is_refused() -> None:
+    with pytest.raises(InputError, match="burst_bytes is 1000, must be 1514 or more"):
+        Rack(1, burst_bytes=1000)
+
+
+def test_links_are_shaped_with_the_burst_of_their_rack() -> None:
+    assert shaping_words(1e8, 32_768)[3:5] == ("burst", "32768")
+    assert shaping_words(1e8)[3:5] == ("burst", str(burst_bytes(1e8)))
 
 
 @given(st.floats(1e3, 1e12))

@@ -4,7 +4,7 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dally.profiles.event_replay import Transfer, replay_s, replay_stages_s
+from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.iteration import buckets_s
 from dally.profiles.schema import Bucket, Compute
 
@@ -68,55 +68,6 @@ def test_buckets_are_replayed_to_the_bit_as_version_1_did(
     assert found == version_1_s(compute, buckets, seconds)
 
 
-def one_f_one_b(stages: int, microbatches: int, forward_s: float, send_s: float) -> list[Transfer]:
-    """The messages of a pipeline in 1F1B, whose backward takes as long as forward."""
-    asked: dict[tuple[int, int, bool], float] = {}  # when a stage asks for a microbatch, forward or backward
-    handed: dict[tuple[int, int, bool], float] = {}
-    for stage in range(stages):
-        ahead = min(microbatches, stages - stage)
-        order = [(number, True) for number in range(ahead)]
-        for number in range(microbatches):
-            order.append((number, False))
-            order += [(number + ahead, True)] if number + ahead < microbatches else []
-        for place, (number, forward) in enumerate(order):
-            asked[stage, number, forward] = place * forward_s
-            handed[stage, number, forward] = (place + 1) * forward_s
-    found = []
-    for (stage, number, forward), ready_s in handed.items():
-        to = stage + (1 if forward else -1)
-        if 0 <= to < stages:
-            found.append(Transfer(ready_s, asked[to, number, forward], send_s, 0, stage, to))
-    return sorted(found)
-
-
-def test_a_pipeline_has_its_bubble_and_messages_between_neighbours_lengthen_fill_and_drain() -> None:
-    # 1F1B of p stages and m microbatches lasts (m + p - 1) forwards and backwards (PipeDream, 2019).
-    stages = [(8.0, 0.0)] * 3
-    assert replay_stages_s(one_f_one_b(3, 4, 1.0, 0.0), stages) == 2 * (4 + 3 - 1)
-    one = [(2.0, 0.0)] * 3
-    assert replay_stages_s(one_f_one_b(3, 1, 1.0, 0.25), one) == 2 * 3 + 4 * 0.25
-
-
-def test_a_slow_stage_holds_the_others_up() -> None:
-    # The second stage computes 3 s before it takes what the first one sends after 1 s and needs back.
-    messages = [Transfer(1.0, 3.0, 0.5, 0, 0, 1), Transfer(4.0, 1.0, 0.5, 0, 1, 0)]
-    assert replay_stages_s(messages, [(1.0, 0.25), (4.0, 0.0)]) == 3 + 0.5 + 1 + 0.5 + 0.25
-
-
-def test_a_stage_sends_one_message_after_another_and_takes_one_after_another() -> None:
-    stages = [(0.0, 0.0), (1.0, 0.0), (0.0, 0.0)]
-    both_ways = [Transfer(1.0, 0.0, 2.0, 0, 1, 0), Transfer(1.0, 0.0, 2.0, 0, 1, 2)]
-    assert replay_stages_s(both_ways, stages) == 5.0
-    from_both = [Transfer(0.0, 1.0, 2.0, 0, 0, 1), Transfer(0.0, 1.0, 2.0, 0, 2, 1)]
-    assert replay_stages_s(from_both, stages) == 5.0
-    assert replay_stages_s([from_both[0], from_both[1]._replace(links=1)], stages) == 3.0
-
-
-def test_messages_that_wait_for_each_other_end_all_the_same() -> None:
-    messages = [Transfer(1.0, 0.0, 0.5, 0, 0, 1), Transfer(1.0, 0.0, 0.5, 0, 1, 0)]
-    assert replay_stages_s(messages, [(1.0, 0.0), (1.0, 0.0)]) < 4.0
-
-
 transfers = st.lists(
     st.builds(
         lambda ready_s, after_s, seconds, links: Transfer(ready_s, ready_s + after_s, seconds, links),
@@ -137,11 +88,3 @@ def test_nothing_gets_faster_by_slower_links_and_nothing_beats_compute(
     slower_s = replay_s([each._replace(seconds=each.seconds * factor) for each in timed], compute_s)
     assert compute_s * (1 - 1e-12) <= alone_s <= slower_s * (1 + 1e-12)
     assert alone_s <= (compute_s + sum(each.ready_s + each.seconds for each in timed)) * (1 + 1e-12)
-
-
-@given(transfers, TIMES)
-def test_one_stage_alone_is_replayed_as_ranks_that_all_do_the_same(
-    timed: list[Transfer], compute_s: float
-) -> None:
-    alone_s = replay_stages_s(timed, [(compute_s, 0.5)])
-    assert abs(alone_s - 0.5 - replay_s(timed, compute_s)) <= 1e-9 * alone_s

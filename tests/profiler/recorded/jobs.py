@@ -31,7 +31,7 @@ def write(
     host: str = "",
     kept: int = 0,
     step_ns: int = STEP_NS,
-    timed: Mapping[str, Sequence[tuple[str, int, int, int]]] | None = None,
+    timed: Mapping[str, Sequence[Sequence[str | int]]] | None = None,
     **about_too: object,
 ) -> Path:
     """Write the record of a rank that does the same in every step.
@@ -47,7 +47,7 @@ def write(
         host: Where it ran; by default eight ranks share one.
         kept: How many of the last collectives PyTorch remembers; 0 for all.
         step_ns: How long each step takes.
-        timed: Messages of all steps, `sent` and `received`: group, bytes, nanoseconds, peer.
+        timed: Messages of all steps, `sent` and `received`, as the recorder notes them.
         about_too: What else the record tells of itself.
     """
     step, sent = list(step), list(sent)

@@ -116,8 +116,8 @@ def test_a_record_that_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> No
 
 
 def test_a_record_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, 0, 2, PAIR, [], schema=3)
-    with pytest.raises(InputError, match="schema 3 is not known; update Dally"):
+    path = write(tmp_path, 0, 2, PAIR, [], schema=4)
+    with pytest.raises(InputError, match="schema 4 is not known; update Dally"):
         read_record(path)
 
 

@@ -31,8 +31,10 @@ def moments(at_s: float) -> list[int]:
     return [round((number + at_s) * S) for number in range(STEPS)]
 
 
-def messages(at_s: float, peer: int) -> list[tuple[str, int, int, int]]:
-    return [("1", MB // 2, at_ns, peer) for at_ns in moments(at_s)]
+def messages(at_s: float, peer: int, *waited_s: float) -> list[tuple[str | int, ...]]:
+    """One in each step, and from when until when it was waited for."""
+    times = [moments(each) for each in (at_s, *waited_s)]
+    return [("1", MB // 2, at_ns, peer, *waited_ns) for at_ns, *waited_ns in zip(*times, strict=True)]
 
 
 def recorded(folder: Path, noted: bool = True) -> Path:
@@ -61,6 +63,32 @@ def test_both_messages_are_waited_for_and_nothing_else(tmp_path: Path, cluster: 
     assert [each.level for each in found] == ["machine", "rack", "network"]
     # 0.5 MB there and 0.5 MB back, over 1 MB/s or 0.25 MB/s.
     assert [each.step_s for each in found] == pytest.approx([1.0, 1 + HEADERS, 1 + 4 * HEADERS], abs=1e-3)
+
+
+def recorded_waits(folder: Path, late_s: float) -> Path:
+    """The same, where ranks noted when they waited, and the second one's clock is late."""
+    folder.mkdir()
+    groups: dict[str, tuple[Sequence[int], str]] = {"1": ([0, 1], "mesh_pp")}
+    there, back, soon = FORWARD_S, FORWARD_S + SECOND_S, 1e-6
+    first = {"sent": messages(there, 1, there, there + soon)}
+    first["received"] = messages(there + soon, 1, there + 2 * soon, back)
+    there, back = there + late_s, back + late_s
+    second = {"sent": messages(back - 2 * soon, 0, back - soon, back)}
+    second["received"] = messages(back - 1 + soon, 0, back - 1 + 2 * soon, there)
+    write(folder, 0, 2, groups, [], host="a", timed=first)
+    write(folder, 1, 2, groups, [], host="a", timed=second, steps_ns=moments(back))
+    return folder
+
+
+def test_where_ranks_noted_their_waits_clocks_need_not_agree(tmp_path: Path, cluster: str) -> None:
+    run = read_run(recorded_waits(tmp_path / "17", late_s=0.3))
+    found = predict_steps(run, load_cluster(cluster))
+    assert [each.step_s for each in found] == pytest.approx([1.0, 1 + HEADERS, 1 + 4 * HEADERS], abs=1e-3)
+
+
+def test_a_message_has_when_its_sender_waits_for_it(tmp_path: Path, cluster: str) -> None:
+    found = profile(recorded_waits(tmp_path / "17", late_s=0.0), cluster)
+    assert [each.sent_s for each in found.events] == pytest.approx([FORWARD_S, SECOND_S], abs=1e-3)
 
 
 def test_each_stage_has_its_own_compute(tmp_path: Path, cluster: str) -> None:

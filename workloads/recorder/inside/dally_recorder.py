@@ -44,15 +44,16 @@ class RankRecorder:
 
     Attributes:
         steps: When the optimizer that stepped first has stepped, nanoseconds since 1970.
-        sent: Messages from rank to rank that Flight Recorder does not see: (group, bytes, time, peer).
+        sent: Messages from rank to rank that Flight Recorder does not see: group, bytes, time, peer, and when
+            the rank began and ended to wait for it, 0 if it did not.
         received: The same where they are asked for.
     """
 
     def __init__(self, folder: Path) -> None:
         """Record into this folder, or one below it for the job and one below that for the run."""
         self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
-        self.sent: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
-        self.received: deque[tuple[str, int, int, int]] = deque(maxlen=_MOST_STEPS * 4)
+        self.sent: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
+        self.received: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
         self._folder = folder
         self._process = os.getpid()
         self._about: dict[str, Any] = {}
@@ -128,9 +129,13 @@ class RankRecorder:
                 self._stepped(optimizer)
 
         register(stepped)
-        group.send = _noting(group.send, self.sent)
+        works: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+        group.send = _noting(group.send, self.sent, works)
         if hasattr(group, "recv"):
-            group.recv = _noting(group.recv, self.received)
+            group.recv = _noting(group.recv, self.received, works)
+        work: Any = getattr(_distributed(), "Work", None)
+        if hasattr(work, "wait"):
+            work.wait = _noting_waits(work.wait, works)
 
     def _stepped(self, optimizer: Any) -> None:
         with suppress(Exception):
@@ -158,7 +163,7 @@ class RankRecorder:
             }
         rank = distributed.get_rank()
         self._about = {
-            "schema": 2,
+            "schema": 3,
             "rank": rank,
             "world": distributed.get_world_size(),
             "host": socket.gethostname(),
@@ -206,15 +211,40 @@ class RankRecorder:
                 beside.unlink(missing_ok=True)
 
 
-def _noting(call: Any, messages: deque[tuple[str, int, int, int]]) -> Any:
+def _noting(call: Any, messages: deque[list[Any]], works: weakref.WeakKeyDictionary[Any, list[Any]]) -> Any:
     """A method of process groups that notes the message before it is sent, or asked for."""
 
     def noted(group: Any, *arguments: Any, **named: Any) -> Any:
+        message: list[Any] | None = None
         with suppress(Exception):  # called in another way than is known, it is passed on all the same
             tensors, peer, *_ = arguments
             size = sum(each.numel() * each.element_size() for each in tensors)
-            messages.append((group.group_name, size, time.time_ns(), peer))
-        return call(group, *arguments, **named)
+            message = [group.group_name, size, time.time_ns(), peer, 0, 0]
+            messages.append(message)
+        work = call(group, *arguments, **named)
+        if message is not None:
+            with suppress(Exception):
+                works[work] = message
+        return work
+
+    return noted
+
+
+def _noting_waits(wait: Any, works: weakref.WeakKeyDictionary[Any, list[Any]]) -> Any:
+    """The method that waits for a message, or anything else, and notes of a message from when until when."""
+
+    def noted(work: Any, *arguments: Any, **named: Any) -> Any:
+        message: list[Any] | None = None
+        if works:
+            with suppress(Exception):
+                message = works.pop(work, None)
+        if message is None:
+            return wait(work, *arguments, **named)
+        message[4] = time.time_ns()
+        try:
+            return wait(work, *arguments, **named)
+        finally:
+            message[5] = time.time_ns()
 
     return noted
 

@@ -2,7 +2,7 @@
 
 Trainings run over gloo between network namespaces of this machine, unchanged but recorded. Each is recorded
 on one host; from the profile of this one record follow its steps at the places of `PREDICTED`, which are then
-measured.
+measured, and what the order of ranks gives.
 """
 
 import os
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,11 +21,13 @@ from statistics import fmean, median, quantiles
 import click
 
 from analysis.studies.common import StudyCommand, publish, write_option
+from dally.cluster.rank_order import group_machines, rank_order
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork, Traffic
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
+from dally.jobs.parallelism import Parallelism
 from dally.markdown import table
 from dally.profiles.collectives import CollectiveKind, ring_steps
 from dally.profiles.iteration import predict
@@ -59,6 +61,7 @@ class Place:
         rate_bps: Of a host's link.
         uplink_bps: Of a rack's.
         burst_bytes: What these send at once after a pause, for nothing.
+        order: Hosts in the order of ranks, by their numbers rack by rack; empty: in that one.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Place:
     rate_bps: float
     uplink_bps: float
     burst_bytes: int | None = None
+    order: tuple[int, ...] = ()
 
     @property
     def network(self) -> NetworkSpec:
@@ -77,22 +81,37 @@ class Place:
     def hosts(self) -> tuple[str, ...]:
         """The host of each rank; ranks fill one host after the other."""
         counts = [count for rack in self.machines for count in rack]
-        return tuple(
-            host for host, count in zip(self.network.hosts, counts, strict=True) for _ in range(count)
-        )
+        filled = [*zip(self.network.hosts, counts, strict=True)]
+        in_order = [filled[number] for number in self.order or range(len(filled))]
+        return tuple(host for host, count in in_order for _ in range(count))
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What the cluster calls each host: names are in the order of ranks, as Slurm gives these."""
+        return {host: f"n{number}" for number, host in enumerate(dict.fromkeys(self.hosts))}
 
     @property
     def topology(self) -> Topology:
         """The same hosts as a cluster; each has room for all ranks."""
         spec, rate, uplink = self.network, Link(self.rate_bps, LATENCY_S), Link(self.uplink_bps, LATENCY_S)
         attached = [
-            Attached(Machine(host, len(self.hosts), "", LOOPBACK), spec.rack(host), rate)
+            Attached(Machine(self.names[host], len(self.hosts), "", LOOPBACK), spec.rack(host), rate)
             for host in spec.hosts
         ]
         switches = [Switch(rack, "core", uplink) for rack in spec.hosts_of]
         return build_topology(
             self.name, attached, [*switches, Switch("core", None)], ("machine", "rack", "network")
         )
+
+    def ordered_for(self, plan: Parallelism) -> "Place":
+        """The same hosts in the order that `dally rank-order` gives them for a plan of one rank on each."""
+        topology, numbers = self.topology, {host: number for number, host in enumerate(self.network.hosts)}
+        machines = range(len(topology.machines))
+        names = [
+            topology.machines[each].name for each in rank_order(topology, machines, group_machines(plan, 1))
+        ]
+        host_of = {name: host for host, name in self.names.items()}
+        return replace(self, order=tuple(numbers[host_of[name]] for name in names))
 
 
 BYTES = (
@@ -153,6 +172,12 @@ PREDICTED = (
     Place("4x1 in two racks, uplinks 75 Mb/s", ((1, 1), (1, 1)), 200e6, 75e6),
     Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6),
 )
+
+BY_NAME = Place("4x1 in two racks by name", ((1, 1), (1, 1)), 200e6, 75e6, order=(0, 2, 1, 3))
+"""Names of hosts alternate between the racks, and Slurm gives ranks by names."""
+
+ORDERED = (*TIMED[2:], *MESSAGING[:2])
+"""Trainings of which some ranks send each other more than others do."""
 
 
 def run_recorded(
@@ -298,10 +323,10 @@ def _steps(folder: Path) -> tuple[float, ...]:
 
 def predict_step(run: RecordedRun, place: Place) -> float:
     """The step of a training at a place, from its record on one host, which is the first one there."""
-    records = tuple(replace(record, host=place.hosts[0]) for record in run.records)
+    records = tuple(replace(record, host=place.names[place.hosts[0]]) for record in run.records)
     topology = place.topology
     profile = recorded_profile(RecordedJob("recorded"), [replace(run, records=records)], topology)
-    counts = Counter(topology.machine_index[host] for host in place.hosts)
+    counts = Counter(topology.machine_index[place.names[host]] for host in place.hosts)
     allocation = tuple(sorted(counts.items()))
     ranks = RankPlacer(topology).place(allocation)
     return predict(profile, topology.shape(allocation), ranks=ranks).iteration_s
@@ -345,6 +370,28 @@ def times_table(folder: Path, trainings: Sequence[RecordedTraining], burst_bytes
     return f"{body}\n\nMean error {fmean(sizes):.1%}, worst {max(sizes):.1%}, of {len(errors)} steps."
 
 
+def orders_table(folder: Path) -> str:
+    """What the order of ranks gives where names of hosts do not follow racks, predicted and measured."""
+    rows = []
+    for training in ORDERED:
+        within = folder / "orders" / _named(training.name)
+        run, _ = run_recorded(training, RECORDED, _made(within / _named(RECORDED.name)))
+        plan = recognise(run.records).plan
+        by_name = replace(BY_NAME, burst_bytes=BURST_BYTES if training in MESSAGING else None)
+        places = by_name, by_name.ordered_for(plan)
+        predicted_s, measured_s = [predict_step(run, place) for place in places], []
+        for place in places:
+            at = _made(within / _named("".join(map(str, place.order))))
+            run_recorded(training, place, at)
+            measured_s.append(median(_steps(at)))
+        seconds = [f"{step_s:.3f}" for pair in (predicted_s, measured_s) for step_s in pair]
+        gains = [f"{chosen_s / by_name_s - 1:+.1%}" for by_name_s, chosen_s in (predicted_s, measured_s)]
+        rows.append([training.name, str(plan), *seconds, *gains])
+        click.echo(" | ".join(rows[-1]), err=True)
+    steps = "predicted by name, s", "in order, s", "measured by name, s", "in order, s"
+    return table(("training", "plan", *steps, "predicted", "measured"), rows)
+
+
 def _named(name: str) -> str:
     return "".join(each if each.isalnum() else "-" for each in name)
 
@@ -357,8 +404,8 @@ def _made(folder: Path) -> Path:
 @click.command(cls=StudyCommand)
 @click.option(
     "--only",
-    type=click.Choice(["recorded-bytes", "recorded-steps", "recorded-messages"]),
-    help="One of the three tables.",
+    type=click.Choice(["recorded-bytes", "recorded-steps", "recorded-messages", "recorded-orders"]),
+    help="One of the tables.",
 )
 @write_option
 def main(only: str | None, page: Path | None) -> None:
@@ -367,6 +414,7 @@ def main(only: str | None, page: Path | None) -> None:
         "recorded-bytes": bytes_table,
         "recorded-steps": partial(times_table, trainings=TIMED, burst_bytes=None),
         "recorded-messages": partial(times_table, trainings=MESSAGING, burst_bytes=BURST_BYTES),
+        "recorded-orders": orders_table,
     }
     with tempfile.TemporaryDirectory() as folder:
         made = [(name, make(Path(folder))) for name, make in tables.items() if only in (None, name)]

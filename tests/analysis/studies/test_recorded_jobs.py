@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from analysis.studies.recorded_jobs import (
+    BY_NAME,
     GLOO_BYTES,
     HEADER_BYTES,
     Place,
@@ -15,6 +16,7 @@ from analysis.studies.recorded_jobs import (
     sent_bytes,
 )
 from dally.hosts.network import Traffic
+from dally.jobs.parallelism import Parallelism
 from dally.profiles.collectives import CollectiveKind
 from profiler.recorded.record import read_run
 from tests.profiler.recorded.jobs import entry, write
@@ -38,6 +40,18 @@ def test_ranks_record_what_the_kernel_counts(tmp_path: Path, training: RecordedT
     place = Place("a rack", ((1,) * training.ranks,), 1e9, 1e9)
     run, links = run_recorded(training, place, tmp_path)
     assert abs(sent_bytes(run.records, links).difference) < MOST
+
+
+@pytest.mark.parametrize("plan", ["tp=2,dp=2", "dp=4,ep=2", "pp=4"])
+def test_ordered_for_a_plan_neighbours_are_in_one_rack(plan: str) -> None:
+    ordered = BY_NAME.ordered_for(Parallelism.parse(plan))
+    assert [host[:2] for host in BY_NAME.hosts] == ["r1", "r2", "r1", "r2"]
+    assert [host[:2] for host in ordered.hosts] == ["r1", "r1", "r2", "r2"]
+    for place in (BY_NAME, ordered):
+        topology = place.topology
+        racks = [topology.ancestors[topology.machine_index[place.names[host]]][1] for host in place.hosts]
+        assert len({*zip((host[:2] for host in place.hosts), racks, strict=True)}) == 2
+        assert [place.names[host] for host in place.hosts] == ["n0", "n1", "n2", "n3"]
 
 
 def test_headers_and_what_gloo_adds_are_no_tensors(tmp_path: Path) -> None:

@@ -21,17 +21,17 @@ from statistics import fmean, median, quantiles
 import click
 
 from analysis.studies.common import StudyCommand, publish, write_option
-from dally.cluster.rank_order import group_machines, rank_order
-from dally.cluster.topology import Link, Machine, Topology
+from dally.cluster.topology import Allocation, Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import DallyError
 from dally.hosts.network import LocalNetwork, Traffic
 from dally.hosts.network_spec import INTERFACE, NetworkSpec, Rack
-from dally.jobs.parallelism import Parallelism
 from dally.markdown import table
 from dally.profiles.collectives import CollectiveKind, ring_steps
 from dally.profiles.iteration import predict
+from dally.profiles.parallel.rank_choice import fastest_order
 from dally.profiles.parallel.rank_placement import RankPlacer
+from dally.profiles.schema import Profile
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import RankRecord, RecordedRun, read_run
 from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
@@ -103,16 +103,6 @@ class Place:
             self.name, attached, [*switches, Switch("core", None)], ("machine", "rack", "network")
         )
 
-    def ordered_for(self, plan: Parallelism) -> "Place":
-        """The same hosts in the order that `dally rank-order` gives them for a plan of one rank on each."""
-        topology, numbers = self.topology, {host: number for number, host in enumerate(self.network.hosts)}
-        machines = range(len(topology.machines))
-        names = [
-            topology.machines[each].name for each in rank_order(topology, machines, group_machines(plan, 1))
-        ]
-        host_of = {name: host for host, name in self.names.items()}
-        return replace(self, order=tuple(numbers[host_of[name]] for name in names))
-
 
 BYTES = (
     RecordedTraining("DDP", "plain.py", ("ddp", "30", "256", "0"), 2),
@@ -173,8 +163,11 @@ PREDICTED = (
     Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6),
 )
 
-BY_NAME = Place("4x1 in two racks by name", ((1, 1), (1, 1)), 200e6, 75e6, order=(0, 2, 1, 3))
-"""Names of hosts alternate between the racks, and Slurm gives ranks by names."""
+NAMED = (
+    Place("racks one after the other", ((1, 1), (1, 1)), 200e6, 75e6, order=(0, 1, 2, 3)),
+    Place("racks in turns", ((1, 1), (1, 1)), 200e6, 75e6, order=(0, 2, 1, 3)),
+)
+"""How names of hosts may go, by which Slurm gives ranks."""
 
 ORDERED = (*TIMED[2:], *MESSAGING[:2])
 """Trainings of which some ranks send each other more than others do."""
@@ -321,15 +314,32 @@ def _steps(folder: Path) -> tuple[float, ...]:
     return tuple(float(line.split()[2]) for line in lines if line.startswith("step time "))[3:]
 
 
-def predict_step(run: RecordedRun, place: Place) -> float:
-    """The step of a training at a place, from its record on one host, which is the first one there."""
+def profile_at(run: RecordedRun, place: Place) -> tuple[Profile, Topology, Allocation]:
+    """The profile of a record on one host, the first one of a place; and where its ranks are there."""
     records = tuple(replace(record, host=place.names[place.hosts[0]]) for record in run.records)
     topology = place.topology
     profile = recorded_profile(RecordedJob("recorded"), [replace(run, records=records)], topology)
     counts = Counter(topology.machine_index[place.names[host]] for host in place.hosts)
-    allocation = tuple(sorted(counts.items()))
+    return profile, topology, tuple(sorted(counts.items()))
+
+
+def predict_step(run: RecordedRun, place: Place) -> float:
+    """The step of a training at a place, from its record on one host."""
+    profile, topology, allocation = profile_at(run, place)
     ranks = RankPlacer(topology).place(allocation)
     return predict(profile, topology.shape(allocation), ranks=ranks).iteration_s
+
+
+def ordered_for(run: RecordedRun, place: Place) -> Place:
+    """The same hosts, one rank on each, in the order that `dally rank-order` gives them for a record."""
+    profile, topology, allocation = profile_at(run, place)
+    by_name = [topology.machine_index[place.names[host]] for host in place.hosts]
+    shape, plan = topology.shape(allocation), recognise(run.records).plan
+    order = fastest_order(
+        topology, by_name, plan, 1, lambda ranks: predict(profile, shape, ranks=ranks).iteration_s
+    )
+    places = [by_name.index(machine) for machine in order]
+    return replace(place, order=tuple(place.order[number] for number in places))
 
 
 def times_table(folder: Path, trainings: Sequence[RecordedTraining], burst_bytes: int | None) -> str:
@@ -371,25 +381,29 @@ def times_table(folder: Path, trainings: Sequence[RecordedTraining], burst_bytes
 
 
 def orders_table(folder: Path) -> str:
-    """What the order of ranks gives where names of hosts do not follow racks, predicted and measured."""
+    """What the order that a record's profile chooses gives over that of names, predicted and measured."""
     rows = []
     for training in ORDERED:
         within = folder / "orders" / _named(training.name)
         run, _ = run_recorded(training, RECORDED, _made(within / _named(RECORDED.name)))
-        plan = recognise(run.records).plan
-        by_name = replace(BY_NAME, burst_bytes=BURST_BYTES if training in MESSAGING else None)
-        places = by_name, by_name.ordered_for(plan)
-        predicted_s, measured_s = [predict_step(run, place) for place in places], []
-        for place in places:
-            at = _made(within / _named("".join(map(str, place.order))))
-            run_recorded(training, place, at)
-            measured_s.append(median(_steps(at)))
-        seconds = [f"{step_s:.3f}" for pair in (predicted_s, measured_s) for step_s in pair]
-        gains = [f"{chosen_s / by_name_s - 1:+.1%}" for by_name_s, chosen_s in (predicted_s, measured_s)]
-        rows.append([training.name, str(plan), *seconds, *gains])
-        click.echo(" | ".join(rows[-1]), err=True)
+        burst_bytes = BURST_BYTES if training in MESSAGING else None
+        named = [replace(place, burst_bytes=burst_bytes) for place in NAMED]
+        chosen = [ordered_for(run, place) for place in named]
+        measured_s = dict[tuple[int, ...], float]()
+        for place in (*named, *chosen):
+            if place.order not in measured_s:
+                at = _made(within / "".join(map(str, place.order)))
+                run_recorded(training, place, at)
+                measured_s[place.order] = median(_steps(at))
+        for by_name, in_order in zip(named, chosen, strict=True):
+            predicted = predict_step(run, by_name), predict_step(run, in_order)
+            measured = measured_s[by_name.order], measured_s[in_order.order]
+            seconds = [f"{step_s:.3f}" for step_s in (*predicted, *measured)]
+            gains = [f"{after_s / before_s - 1:+.1%}" for before_s, after_s in (predicted, measured)]
+            rows.append([training.name, by_name.name, ", ".join(in_order.hosts), *seconds, *gains])
+            click.echo(" | ".join(rows[-1]), err=True)
     steps = "predicted by name, s", "in order, s", "measured by name, s", "in order, s"
-    return table(("training", "plan", *steps, "predicted", "measured"), rows)
+    return table(("training", "names", "hosts in order", *steps, "predicted", "measured"), rows)
 
 
 def _named(name: str) -> str:

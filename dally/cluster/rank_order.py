@@ -1,10 +1,10 @@
 """In which order a job's machines get its ranks, so that groups of neighbouring ranks lie close."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from dally.cluster.topology import Topology
-from dally.jobs.parallelism import Parallelism
+from dally.jobs.parallelism import Axis, Parallelism
 
 
 def group_machines(plan: Parallelism, ranks_per_machine: int) -> int:
@@ -54,6 +54,40 @@ def _kept(
         rest = [machine for _, part in sorted(parts, key=lambda each: -len(each[1])) for machine in part]
     full = len(rest) // group * group
     return whole + rest[:full], rest[full:]
+
+
+def orders_by_axis(
+    topology: Topology, machines: Sequence[int], plan: Parallelism, ranks_per_machine: int
+) -> Iterator[tuple[Axis, tuple[int, ...]]]:
+    """For each axis whose groups do not fit into machines, an order in which they lie as close as can be.
+
+    Args:
+        topology: The cluster.
+        machines: Indexes of the machines of a job.
+        plan: The plan.
+        ranks_per_machine: Ranks on each machine; an axis with whose groups they do not come out even is
+            left out.
+    """
+    inner = outer = 1
+    for axis in plan.order:
+        inner, outer = outer, outer * plan.size(axis)
+        if plan.size(axis) == 1 or outer <= ranks_per_machine:
+            continue
+        apart = max(1, inner // ranks_per_machine)
+        group = ceil(outer / ranks_per_machine) // apart
+        if len(machines) % (group * apart):
+            continue
+        ordered = rank_order(topology, machines, group if group < len(machines) else 1)
+        # One machine of each of `apart` groups after the other, then the next of each.
+        yield (
+            axis,
+            tuple(
+                ordered[first + other * group + member]
+                for first in range(0, len(ordered), group * apart)
+                for member in range(group)
+                for other in range(apart)
+            ),
+        )
 
 
 def spanning_groups(topology: Topology, order: Sequence[int], group: int, level: int) -> int:

@@ -45,13 +45,14 @@ class RankPlacer:
 
     Args:
         topology: The cluster.
+        order: Machines in the order in which they get ranks instead; all that gangs have.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, order: Sequence[int] = ()) -> None:
         self._topology = topology
         machines = range(len(topology.machines))
-        by_name = sorted(machines, key=lambda machine: _natural(topology.machines[machine].name))
-        self._place = {machine: place for place, machine in enumerate(by_name)}
+        order = order or sorted(machines, key=lambda machine: _natural(topology.machines[machine].name))
+        self._place = {machine: place for place, machine in enumerate(order)}
         self._on_nvlink = [self._has_nvlink_outside(machine) for machine in machines]
 
     def place(self, allocation: Allocation) -> RankPlacement:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from analysis.studies.recorded_jobs import (
-    BY_NAME,
     GLOO_BYTES,
     HEADER_BYTES,
+    NAMED,
     Place,
     RecordedTraining,
     gloo_messages,
@@ -16,7 +16,6 @@ from analysis.studies.recorded_jobs import (
     sent_bytes,
 )
 from dally.hosts.network import Traffic
-from dally.jobs.parallelism import Parallelism
 from dally.profiles.collectives import CollectiveKind
 from profiler.recorded.record import read_run
 from tests.profiler.recorded.jobs import entry, write
@@ -42,16 +41,16 @@ def test_ranks_record_what_the_kernel_counts(tmp_path: Path, training: RecordedT
     assert abs(sent_bytes(run.records, links).difference) < MOST
 
 
-@pytest.mark.parametrize("plan", ["tp=2,dp=2", "dp=4,ep=2", "pp=4"])
-def test_ordered_for_a_plan_neighbours_are_in_one_rack(plan: str) -> None:
-    ordered = BY_NAME.ordered_for(Parallelism.parse(plan))
-    assert [host[:2] for host in BY_NAME.hosts] == ["r1", "r2", "r1", "r2"]
-    assert [host[:2] for host in ordered.hosts] == ["r1", "r1", "r2", "r2"]
-    for place in (BY_NAME, ordered):
-        topology = place.topology
-        racks = [topology.ancestors[topology.machine_index[place.names[host]]][1] for host in place.hosts]
-        assert len({*zip((host[:2] for host in place.hosts), racks, strict=True)}) == 2
-        assert [place.names[host] for host in place.hosts] == ["n0", "n1", "n2", "n3"]
+RACKS_OF_RANKS = (["r1", "r1", "r2", "r2"], ["r1", "r2", "r1", "r2"])
+
+
+@pytest.mark.parametrize(("place", "racks"), [*zip(NAMED, RACKS_OF_RANKS, strict=True)])
+def test_names_are_in_the_order_of_ranks(place: Place, racks: list[str]) -> None:
+    assert [host[:2] for host in place.hosts] == racks
+    assert [place.names[host] for host in place.hosts] == ["n0", "n1", "n2", "n3"]
+    topology = place.topology
+    leaves = [topology.ancestors[topology.machine_index[place.names[host]]][1] for host in place.hosts]
+    assert len({*zip(racks, leaves, strict=True)}) == 2
 
 
 def test_headers_and_what_gloo_adds_are_no_tensors(tmp_path: Path) -> None:

@@ -72,8 +72,9 @@ def command(
     """
     if hostfile and node:
         raise click.UsageError("--hostfile and --rank-of exclude each other")
-    if profile and model:
-        raise click.UsageError("--profile and --model exclude each other")
+    if profile and (model or plan_text):
+        other = "--model" if model else "--plan, as it has one of its own,"
+        raise click.UsageError(f"--profile and {other} exclude each other")
     if bool(model) != bool(global_batch):
         raise click.UsageError("--model and --global-batch go together")
     if not nodelist:

@@ -4,12 +4,10 @@ from math import inf
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.stage_replay import replay_stages_s
-
-TIMES = st.floats(0, 1e4)
+from tests.dally.profiles.test_event_replay import TIMES, transfers
 
 
 def one_f_one_b(stages: int, microbatches: int, forward_s: float, send_s: float) -> list[Transfer]:
@@ -91,18 +89,6 @@ def test_a_stage_waits_until_its_message_is_sent_or_held_by_the_kernel_if_it_doe
     message = Transfer(1.0, 0.0, 2.0, 0, 0, 1, sent_s, held=held)
     after = Transfer(1.5, 1.5, 0.0, 1, 0)  # what makes the stage compute on
     assert replay_stages_s([message, after], [(3.0, 0.0), (0.0, 0.0)]) == step_s
-
-
-transfers = st.lists(
-    st.builds(
-        lambda ready_s, after_s, seconds, links: Transfer(ready_s, ready_s + after_s, seconds, links),
-        TIMES,
-        TIMES | st.just(inf),
-        TIMES,
-        st.integers(0, 2),
-    ),
-    max_size=8,
-).map(sorted)
 
 
 @given(transfers, TIMES)

@@ -104,7 +104,12 @@ def test_rank_order_goes_by_the_profile_of_a_record(files: Path, axis: str, orde
             ["--model=llama3-8b", "--global-batch=8", "--profile=x"],
             "--profile and --model exclude each other",
         ),
+        (
+            ["--plan=dp=4", "--profile=x"],
+            "--profile and --plan, as it has one of its own, exclude each other",
+        ),
         (["--profile=nowhere.json"], "nowhere.json"),
+        (["--profile=testbed"], "testbed is not the profile of one record; name the file of one"),
     ],
 )
 def test_what_gives_no_step_is_one_line(files: Path, arguments: list[str], line: str) -> None:

@@ -423,7 +423,7 @@ def _made(folder: Path) -> Path:
 )
 @write_option
 def main(only: str | None, page: Path | None) -> None:
-    """Record trainings between network namespaces; some minutes on two idle cores."""
+    """Record trainings between network namespaces; an hour on two idle cores."""
     tables: dict[str, Callable[[Path], str]] = {
         "recorded-bytes": bytes_table,
         "recorded-steps": partial(times_table, trainings=TIMED, burst_bytes=None),

@@ -171,7 +171,7 @@ class LearntCosts:
         """
         self.is_saved, given_up = False, self.given_up
         pool = self._pools.pop(name, None) or FactorPool(self._levels, prior, gpu_type)
-        pool.know(gpu_type)
+        pool.add_gpu_type(gpu_type)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
         if job is not None and job.pool != name:
@@ -205,7 +205,7 @@ class LearntCosts:
         gpu_type: str,
     ) -> StepCheck:
         """Before the job itself has a say in what is expected of it."""
-        pace, waiting = pool.logs(level, gpu_type)
+        pace, waiting = pool.log_factors(level, gpu_type)
         share, expected_s = _share(prediction, exp(pace), exp(waiting))
         variance = pool.variance(pool.row(share, level, gpu_type)) + job.spread**2 + RUN_SPREAD**2
         variance += SHARED_SPREAD**2 if shared else 0.0
@@ -226,7 +226,7 @@ class LearntCosts:
         outside = 1.0
         pool.add(job, -1)
         for turn in range(_ROUNDS):
-            pace, waiting = pool.logs(level, gpu_type)
+            pace, waiting = pool.log_factors(level, gpu_type)
             share, expected_s = _share(prediction, exp(pace), exp(waiting))
             row = pool.row(share, level, gpu_type)
             off = log(step_s / expected_s)

@@ -143,8 +143,8 @@ class FactorPool:
         self.covariance = inverse(self.precision)
         self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
 
-    def know(self, gpu_type: str) -> None:
-        """Have a pace for a GPU type."""
+    def add_gpu_type(self, gpu_type: str) -> None:
+        """Have a pace for a GPU type, if there is none yet."""
         if gpu_type not in self.gpu_types:
             self.gpu_types.append(gpu_type)
             for line in (self.shift, *self.precision):
@@ -162,7 +162,7 @@ class FactorPool:
         row[self._pace_at(gpu_type)], row[1], row[2 + level] = 1.0, share, share
         return row
 
-    def logs(self, level: int, gpu_type: str = "") -> tuple[float, float]:
+    def log_factors(self, level: int, gpu_type: str = "") -> tuple[float, float]:
         """The means of log c on a GPU type and of log w at a level."""
         return self.mean[self._pace_at(gpu_type)], self.mean[1] + self.mean[2 + level]
 

@@ -98,7 +98,7 @@ class BlockTopology:
         return ""
 
     def _misplaced(self, nodes: Collection[str], segment: int, spread: bool, consolidated: bool) -> str:
-        """What is wrong with where segments lie to each other, in words."""
+        """What is wrong with the layout of segments over blocks, in words; empty if nothing is."""
         segment = min(segment, len(nodes))
         if spread:
             shares = Counter(self.holding(segment, nodes).get(node, node) for node in nodes)

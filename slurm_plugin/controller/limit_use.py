@@ -14,7 +14,7 @@ from slurm_plugin.controller.managed_job import ManagedJob
 
 _LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
 _OVER_PARTITION = "OverPartQOS"
-_FACTOR_BEFORE = "UsageFactorSafe"
+_COUNTS_BEFORE_START = "UsageFactorSafe"
 _IN_MINUTES = (Counted.MINUTES, Counted.SPENT)
 _WORDS = {"cpu": "CPU", "node": "node", "job": "job", "gres/gpu": "GPU"}
 
@@ -75,12 +75,12 @@ class LimitUse:
         return limit_s if job.start_s is None else max(0.0, job.start_s + limit_s - self._now)
 
     def _usage_factor(self, job: SlurmJob) -> float:
-        """As how many minutes one of a job's counts once it runs: its QOS says it, not its partition's."""
+        """As how many minutes a minute of a job counts once it runs: by its own QOS, not its partition's."""
         return self._usage_factors.get(job.qos, 1.0)
 
-    def _asking_factor(self, job: SlurmJob) -> float:
-        """As how many minutes one of a job's counts before it starts: as one, if not flagged so."""
-        is_flagged = _FACTOR_BEFORE in self._qos_flags.get(job.qos, ())
+    def _factor_before_start(self, job: SlurmJob) -> float:
+        """The same before it starts: one, unless its QOS has the flag."""
+        is_flagged = _COUNTS_BEFORE_START in self._qos_flags.get(job.qos, ())
         return self._usage_factor(job) if is_flagged else 1.0
 
     def hold(self, job: SlurmJob, gpus: int, factor: int = 1) -> None:
@@ -125,7 +125,7 @@ class LimitUse:
 
     def _beyond(self, limit: ResourceLimit, job: SlurmJob, gpus: int) -> str:
         """What of a limit keeps a job from starting, in words; empty if nothing does."""
-        asked = _amount(limit, job, gpus, self._asking_factor(job) * (job.time_limit_s or 0.0))
+        asked = _amount(limit, job, gpus, self._factor_before_start(job) * (job.time_limit_s or 0.0))
         if limit.one_job:
             is_beyond = 0 < asked < limit.most if limit.counted is Counted.LEAST else asked > limit.most
             return f"it asks for {_count(limit, asked)}, so it never starts" if is_beyond else ""
@@ -148,7 +148,7 @@ class LimitUse:
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that the job's QOS, partition's QOS and association let it have, seconds."""
         limits = [each for each in self._counting(job) if each.one_job and self._holds_for(each, job)]
-        if not (factor := self._asking_factor(job)):
+        if not (factor := self._factor_before_start(job)):
             return inf
         of_time = (each.most for each in limits if each.of == "time")
         of_minutes = (
@@ -163,7 +163,7 @@ class LimitUse:
         limits = [
             each for each in self._counting(job) if each.of == "gres/gpu" and self._holds_for(each, job)
         ]
-        limit_min = self._asking_factor(job) * (job.time_limit_s or 0.0) / 60
+        limit_min = self._factor_before_start(job) * (job.time_limit_s or 0.0) / 60
         of_minutes = (
             each.most / limit_min for each in limits if each.counted is Counted.MINUTES and limit_min
         )

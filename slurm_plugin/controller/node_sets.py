@@ -1,6 +1,6 @@
 """Sets of nodes, of which a job may use any one.
 
-By `--constraint=[a|b]`, `--nodelist`, `--switches`, and how segments are to lie to each other.
+By `--constraint=[a|b]`, `--nodelist`, `--switches`, and how segments are laid out over blocks.
 """
 
 from collections import Counter, defaultdict
@@ -83,10 +83,10 @@ def on_switches(
     return [*found]
 
 
-def as_segments_lie(
+def laid_out(
     sets: Iterable[frozenset[str]], job: SlurmJob, gang: Gang, state: ClusterState, blocks: BlockTopology
 ) -> list[frozenset[str]]:
-    """Of each set the nodes on which a job's segments lie to each other as its user says.
+    """Of each set the nodes on which a job's segments are laid out as its user says.
 
     Where they spread, that is one segment's nodes of each block, those with most free GPUs; where they
     consolidate, the nodes of one block of the smallest size that could hold them.

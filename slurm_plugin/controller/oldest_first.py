@@ -303,7 +303,8 @@ def _names_gpus(job: SlurmJob) -> bool:
 
 def _countable(job: SlurmJob) -> SlurmJob:
     """A job without the options that say how its GPUs lie, which do not change how many they are."""
-    return replace(job, switches=0, heterogeneous=False, tres_per_socket="")
+    plain = replace(job, switches=0, heterogeneous=False, tres_per_socket="")
+    return replace(plain, spreads_segments=False, consolidates_segments=False)
 
 
 def _is_of(reservation: Reservation, claim: Claim, now: float) -> bool:

@@ -237,8 +237,8 @@ class PlanChecker:
     def _refused_by_blocks(self, start: Start) -> str:
         """Why Slurm would not start a job so far apart under topology/block; empty if it does."""
         job, nodes = self._reconciler.seen(start.job_id), self._state.topology.named(start.allocation)
-        lie = job.spreads_segments, job.consolidates_segments
-        return self._reconciler.conditions.blocks.refusal(nodes, job.segment, *lie)
+        layout = job.spreads_segments, job.consolidates_segments
+        return self._reconciler.conditions.blocks.refusal(nodes, job.segment, *layout)
 
     def _room_left(self, plan: Plan) -> dict[str, NodeResources]:
         """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""

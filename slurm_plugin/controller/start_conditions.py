@@ -16,9 +16,9 @@ from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licens
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
 from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
 from slurm_plugin.controller.node_sets import (
-    as_segments_lie,
     chosen,
     fits,
+    laid_out,
     node_sets,
     on_switches,
     switches_until_s,
@@ -227,14 +227,14 @@ class StartConditions:
         request, job, gang = managed.request, self._jobs[managed.job_id], managed.job.gang
         since_s = now if managed.switches_since_s is None else managed.switches_since_s
         switches = request.switches if now < switches_until_s(request, since_s) else 0
-        lie = (job.spreads_segments, job.consolidates_segments, job.segment) if job.segment else ()
-        key = request.nodes, job.features, switches, gang, usable, lie
+        layout = (job.spreads_segments, job.consolidates_segments, job.segment) if job.segment else ()
+        key = request.nodes, job.features, switches, gang, usable, layout
         if key not in self._choices:
             sets = node_sets(request, job.features, self.room.nodes, usable)
             if switches:
                 sets = on_switches(sets, switches, gang, self._state)
             if job.spreads_segments or job.consolidates_segments:
-                sets = as_segments_lie(sets, job, gang, self._state, self.blocks)
+                sets = laid_out(sets, job, gang, self._state, self.blocks)
             names = chosen(sets, gang, self._state)
             self._choices[key] = None if names is None else self.room.same(names)
         return self._choices[key]
@@ -296,7 +296,7 @@ class StartConditions:
 
 
 def _segment_words(job: SlurmJob, asked: Job) -> str:
-    """How a job's segments are to lie; empty if it has none."""
+    """How a job's segments are laid out; empty if it has none."""
     words = f", in segments of {asked.segment}" if asked.segment else ""
     words += ", each segment in another block" if job.spreads_segments else ""
     return words + (", close together" if job.consolidates_segments else "")

@@ -122,8 +122,8 @@ local function fixed_by(job)
   end
   if (job.req_nodes or "") ~= "" and not VALID.nodes(job.req_nodes) then return "req_nodes" end
   if is_related(job.features or "") then return "features" end
+  local in_segments = (number(job.segment_size) or 0) > 0
   for _, flag in ipairs { "CONSOLIDATE_SEGMENTS", "SPREAD_SEGMENTS" } do
-    local in_segments = (number(job.segment_size) or 0) > 0
     if has_flag(job.bitflags, slurm[flag]) and not in_segments then return flag end
   end
   if job.contiguous == 1 then return "contiguous" end

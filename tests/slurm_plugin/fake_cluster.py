@@ -122,8 +122,8 @@ class FakeCluster:
         if reason := self._limit(job):
             return reason
         spec = job.spec
-        lie = spec.spreads_segments, spec.consolidates_segments
-        if self.told_blocks.refusal(job.required_nodes, spec.segment, *lie):
+        layout = spec.spreads_segments, spec.consolidates_segments
+        if self.told_blocks.refusal(job.required_nodes, spec.segment, *layout):
             return "BadConstraints"
         if job.spec.hidden_segment and job.required_nodes:
             return "BadConstraints"

@@ -98,7 +98,7 @@ SPREAD, CLOSE = (True, False), (False, True)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "segment", "lie", "starts"),
+    ("numbers", "segment", "layout", "starts"),
     [
         ([1, 2, 5, 6], 2, SPREAD, True),
         ([1, 2, 3, 4], 2, SPREAD, False),
@@ -116,9 +116,9 @@ SPREAD, CLOSE = (True, False), (False, True)
         ([1, 2, 3, 4], 2, (True, True), False),
     ],
 )
-def test_segments_lie_to_each_other_where_slurm_26_05_starts_them(
-    numbers: list[int], segment: int, lie: tuple[bool, bool], starts: bool
+def test_segments_are_laid_out_where_slurm_26_05_starts_them(
+    numbers: list[int], segment: int, layout: tuple[bool, bool], starts: bool
 ) -> None:
     """More nodes than the largest size holds may be anywhere: so are ten of ten, and three whole blocks."""
     blocks = read_blocks([SHOWN], (26, 5))
-    assert (blocks.refusal([f"n{number}" for number in numbers], segment, *lie) == "") is starts
+    assert (blocks.refusal([f"n{number}" for number in numbers], segment, *layout) == "") is starts

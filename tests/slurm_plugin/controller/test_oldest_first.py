@@ -31,12 +31,15 @@ def plain(site: Site, **spec: object) -> str:
     return site.slurm.submit(SubmitSpec(held=False, **{"user": "bob", **spec}))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("option", ["", "spreads_segments", "consolidates_segments"])
 def test_younger_jobs_of_dallys_that_could_not_end_before_leave_the_nodes_of_an_older_one(
-    tmp_path: Path,
+    tmp_path: Path, option: str
 ) -> None:
+    """Also where it is Slurm's own for an option that does not change how many GPUs it asks for."""
     site = small_site(tmp_path)
     plain(site, nodes=3, gpus_per_node=4, run_time_s=100, time_limit_s=600)
-    own = plain(site, nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    more = {option: True} if option else {}
+    own = plain(site, nodes=4, gpus_per_node=4, run_time_s=100, time_limit_s=600, **more)
     site.run_to(1)
     long = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=3600)
     short = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=300)

@@ -159,8 +159,8 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
                 )
             )
             spread, close = draw.random() < 0.3 and nodes <= 4 * segment, draw.random() < 0.3
-            lie = ["--spread-segments"] * spread + ["--consolidate-segments"] * close
-            options = [f"-N{nodes}", *gpus, f"--segment={segment}", *lie, "--time=10", "--mem=1"]
+            layout = ["--spread-segments"] * spread + ["--consolidate-segments"] * close
+            options = [f"-N{nodes}", *gpus, f"--segment={segment}", *layout, "--time=10", "--mem=1"]
             seconds = draw.randint(2, 8)
             if number % 2:
                 job = sleeping(site, seconds, *options)

@@ -55,7 +55,7 @@ LARGER = BlockTopology(
 
 
 @pytest.mark.parametrize("policy", policy_names())
-def test_every_policy_starts_segments_as_they_are_to_lie_to_each_other(tmp_path: Path, policy: str) -> None:
+def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, policy: str) -> None:
     site = Site(tmp_path, FOUR, policy)
     site.slurm.told_blocks = LARGER
     ones = [in_segments(site, 1, 1, run_time_s=200.0 + 100 * more) for more in range(6)]
@@ -68,7 +68,7 @@ def test_every_policy_starts_segments_as_they_are_to_lie_to_each_other(tmp_path:
         (4, 2, 1, 1),
         (2, 16, 1, 1),
     )
-    lie = {
+    layout = {
         in_segments(site, nodes, segment, spreads_segments=bool(spread), consolidates_segments=bool(close)): (
             segment,
             bool(spread),
@@ -77,12 +77,12 @@ def test_every_policy_starts_segments_as_they_are_to_lie_to_each_other(tmp_path:
         for nodes, segment, spread, close in asked
     }
     site.run_to(8000)
-    assert {site.states().get(job, "COMPLETED") for job in (*ones, *lie)} == {"COMPLETED"}
+    assert {site.states().get(job, "COMPLETED") for job in (*ones, *layout)} == {"COMPLETED"}
     assert site.events(*TROUBLE) == []
-    starts = [each for each in read_events(tmp_path) if each["event"] == "start" and each["job"] in lie]
-    assert {each["job"] for each in starts} == {*lie}
+    starts = [each for each in read_events(tmp_path) if each["event"] == "start" and each["job"] in layout]
+    assert {each["job"] for each in starts} == {*layout}
     for each in starts:
-        assert LARGER.refusal([*each["gpus"]], *lie[each["job"]]) == "", each["job"]
+        assert LARGER.refusal([*each["gpus"]], *layout[each["job"]]) == "", each["job"]
 
 
 def test_a_job_whose_segments_spread_waits_for_another_block_and_says_so(tmp_path: Path) -> None:
@@ -104,7 +104,9 @@ def test_a_job_whose_segments_spread_waits_for_another_block_and_says_so(tmp_pat
     assert site.events(*TROUBLE) == []
 
 
-def test_how_segments_lie_is_slurms_where_it_takes_no_segments_or_the_job_has_none(tmp_path: Path) -> None:
+def test_the_layout_of_segments_is_slurms_where_it_takes_no_segments_or_the_job_has_none(
+    tmp_path: Path,
+) -> None:
     site = site_of_blocks(tmp_path)
     without = in_segments(site, 4, 0, spreads_segments=True)
     site.run_to(5)

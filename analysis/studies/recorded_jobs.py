@@ -32,6 +32,7 @@ from dally.profiles.iteration import predict
 from dally.profiles.parallel.rank_choice import fastest_order
 from dally.profiles.parallel.rank_placement import RankPlacer
 from dally.profiles.schema import Profile
+from profiler.launch.here import count_gpus
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import RankRecord, RecordedRun, read_run
 from profiler.recorded.recorded_profile import RecordedJob, recorded_profile
@@ -105,9 +106,9 @@ class Place:
 
 
 BYTES = (
-    RecordedTraining("DDP", "plain.py", ("ddp", "30", "256", "0"), 2),
-    RecordedTraining("FSDP2", "plain.py", ("fsdp", "30", "256", "0"), 2),
-    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "30", "256", "0"), 4),
+    RecordedTraining("DDP", "plain.py", ("ddp", "30", "256", "0", "8"), 2),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "30", "256", "0", "8"), 2),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "30", "256", "0", "8"), 4),
     RecordedTraining("pipeline", "plain.py", ("pp", "30", "256", "0"), 2),
     RecordedTraining("HF Trainer, DDP", "hf_trainer.py", ("30",), 2),
     RecordedTraining("Lightning, DDP", "lightning_trainer.py", ("30",), 2),
@@ -116,10 +117,10 @@ BYTES = (
 """Of each, all that its ranks send is held against the counters of their hosts' links."""
 
 TIMED = (
-    RecordedTraining("DDP", "plain.py", ("ddp", "12", "320", "0.1"), 4),
-    RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "320", "0.1"), 4),
-    RecordedTraining("HSDP", "plain.py", ("hsdp", "12", "320", "0.1"), 4),
-    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "320", "0.1"), 4),
+    RecordedTraining("DDP", "plain.py", ("ddp", "12", "320", "0.1", "8"), 4),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "12", "320", "0.1", "8"), 4),
+    RecordedTraining("HSDP", "plain.py", ("hsdp", "12", "320", "0.1", "8"), 4),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "12", "320", "0.1", "8"), 4),
 )
 """Trainings of which all ranks do the same: their steps elsewhere are held against predictions."""
 
@@ -129,6 +130,16 @@ MESSAGING = (
     RecordedTraining("experts, uneven", "experts.py", ("12", "8192", "0.1", "4", "4"), 4),
 )
 """The same of those whose ranks wait for single messages, behind links of `BURST_BYTES`."""
+
+ON_GPU = (
+    RecordedTraining("DDP", "plain.py", ("ddp", "14", "512", "0", "65536"), 4),
+    RecordedTraining("FSDP2", "plain.py", ("fsdp", "14", "512", "0", "65536"), 4),
+    RecordedTraining("HSDP", "plain.py", ("hsdp", "14", "512", "0", "65536"), 4),
+    RecordedTraining("TP and FSDP2", "plain.py", ("tp", "14", "512", "0", "4096"), 4),
+    RecordedTraining("pipeline", "plain.py", ("pp", "14", "512", "0.2", "8192"), 4),
+    RecordedTraining("experts, uneven", "experts.py", ("14", "32768", "0.1", "4", "4"), 4),
+)
+"""The same over NCCL, by ranks that share a GPU, at places of `FASTER`."""
 
 LOOPBACK = Link(8e9, 2e-5)
 """What two cores carry between ranks on one host, about."""
@@ -154,6 +165,9 @@ Source: struct Op and its use in gloo/transport/tcp/pair.h and pair.cc.
 _SEGMENTS = 2
 """Parts of what gloo's rings send in a step, each a message (gloo/allreduce.cc, allgather.cc)."""
 
+ONE_GPU = {"NCCL_MULTI_RANK_GPU_ENABLE": 1, "NCCL_NET": "Socket"}
+"""Ranks share the one GPU of this machine; each passes for the only one of a host (`NCCL_HOSTID`)."""
+
 RECORDED = Place("1x4", ((4,),), 1e9, 1e9)
 PREDICTED = (
     Place("2x2 in a rack, 100 Mb/s", ((2, 2),), 100e6, 1e9),
@@ -162,6 +176,13 @@ PREDICTED = (
     Place("4x1 in two racks, uplinks 75 Mb/s", ((1, 1), (1, 1)), 200e6, 75e6),
     Place("3 hosts in two racks, uplinks 125 Mb/s", ((2, 1), (1,)), 200e6, 125e6),
 )
+
+FASTER = (
+    Place("2x2 in a rack, 1 Gb/s", ((2, 2),), 1e9, 10e9),
+    Place("4x1 in a rack, 600 Mb/s", ((1, 1, 1, 1),), 600e6, 10e9),
+    Place("2x2 in two racks, uplinks 750 Mb/s", ((2,), (2,)), 2e9, 750e6),
+)
+"""For GPUs: ten times the links of `PREDICTED`."""
 
 NAMED = (
     Place("racks one after the other", ((1, 1), (1, 1)), 200e6, 75e6, order=(0, 1, 2, 3)),
@@ -199,7 +220,10 @@ def run_recorded(
                 "MASTER_ADDR": network.address(hosts[0]),
                 "MASTER_PORT": 29500,
                 "GLOO_SOCKET_IFNAME": INTERFACE,
+                "NCCL_SOCKET_IFNAME": INTERFACE,
+                "NCCL_HOSTID": f"rank{rank}",
                 "OMP_NUM_THREADS": 1,
+                **ONE_GPU,
             }
             words = {name: str(value) for name, value in variables.items()}
             argv = (sys.executable, str(SCRIPTS / training.script), *training.arguments)
@@ -342,20 +366,33 @@ def ordered_for(run: RecordedRun, place: Place) -> Place:
     return replace(place, order=tuple(place.order[number] for number in places))
 
 
-def times_table(folder: Path, trainings: Sequence[RecordedTraining], burst_bytes: int | None) -> str:
+def times_table(
+    folder: Path,
+    trainings: Sequence[RecordedTraining],
+    places: Sequence[Place] = PREDICTED,
+    burst_bytes: int | None = None,
+    on_gpu: bool = False,
+) -> str:
     """Predicted and measured steps at places where nothing was recorded.
 
     Args:
         folder: For records and logs.
         trainings: Which.
+        places: Where.
         burst_bytes: Of the links of these places; None: that of other local networks.
+        on_gpu: Whether they are of ranks that share a GPU, and train over NCCL.
+
+    Raises:
+        DallyError: There is no GPU, or a rank failed.
     """
+    if on_gpu and not count_gpus():
+        raise DallyError("this table needs an NVIDIA GPU: nvidia-smi lists none here")
     rows, errors = [], []
     for training in trainings:
         within = folder / "times" / _named(training.name)
         run, _ = run_recorded(training, RECORDED, _made(within / _named(RECORDED.name)))
         click.echo(f"{training.name}, {RECORDED.name}: {run.records[0].step_s:.3f} s", err=True)
-        for place in (replace(each, burst_bytes=burst_bytes) for each in PREDICTED):
+        for place in (replace(each, burst_bytes=burst_bytes) for each in places):
             at = _made(within / _named(place.name))
             run_recorded(training, place, at)
             steps_s = _steps(at)
@@ -415,23 +452,32 @@ def _made(folder: Path) -> Path:
     return folder
 
 
+_TABLES: Mapping[str, Callable[[Path], str]] = {
+    "recorded-bytes": bytes_table,
+    "recorded-steps": partial(times_table, trainings=TIMED),
+    "recorded-messages": partial(times_table, trainings=MESSAGING, burst_bytes=BURST_BYTES),
+    "recorded-orders": orders_table,
+}
+_GPU_TABLES: Mapping[str, Callable[[Path], str]] = {
+    "recorded-nccl": partial(times_table, trainings=ON_GPU, places=FASTER, on_gpu=True)
+}
+
+
 @click.command(cls=StudyCommand)
 @click.option(
     "--only",
-    type=click.Choice(["recorded-bytes", "recorded-steps", "recorded-messages", "recorded-orders"]),
-    help="One of the tables.",
+    type=click.Choice([*_TABLES, *_GPU_TABLES]),
+    help="One of the tables; without, all but that of a GPU.",
 )
 @write_option
 def main(only: str | None, page: Path | None) -> None:
-    """Record trainings between network namespaces; an hour on two idle cores."""
-    tables: dict[str, Callable[[Path], str]] = {
-        "recorded-bytes": bytes_table,
-        "recorded-steps": partial(times_table, trainings=TIMED, burst_bytes=None),
-        "recorded-messages": partial(times_table, trainings=MESSAGING, burst_bytes=BURST_BYTES),
-        "recorded-orders": orders_table,
-    }
+    """Record trainings between network namespaces; an hour on two idle cores.
+
+    The table of a GPU takes ten minutes there.
+    """
+    tables = {only: {**_TABLES, **_GPU_TABLES}[only]} if only else _TABLES
     with tempfile.TemporaryDirectory() as folder:
-        made = [(name, make(Path(folder))) for name, make in tables.items() if only in (None, name)]
+        made = [(name, make(Path(folder))) for name, make in tables.items()]
     publish(made, page)
 
 

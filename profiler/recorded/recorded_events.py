@@ -3,7 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from statistics import fmean
+
+import numpy as np
 
 from dally.cluster.topology import Shape
 from dally.jobs.parallelism import Axis
@@ -20,6 +23,12 @@ _LEAST_COMPUTE = 0.01
 """Of a step so much is compute at least, however slow the links are said to be."""
 
 _HALVINGS = 50
+
+_FORWARD = 1 / 3
+"""Of compute, about: backward multiplies twice, by weights and by activations, where forward does once."""
+
+_WAITED = 0.5
+"""A CPU that launches nothing for this part of a step waited for the GPU meanwhile."""
 
 _UNEVEN = 0.01
 """Loads of experts that differ by no more than this are alike."""
@@ -255,12 +264,10 @@ def _launched(
     calls: Sequence[RecordedCall], prices: Sequence[PricedEvent], step_s: float
 ) -> tuple[list[float], float]:
     """When calls are on the clock of compute, and all compute, where the GPU is not waited for."""
-
-    def shared(total_s: float) -> list[float]:
-        return [call.event.ready_s * total_s / step_s for call in calls]
+    before = computed_before(calls, step_s)
 
     def replayed_s(total_s: float) -> float:
-        at_s = shared(total_s)
+        at_s = [share * total_s for share in before]
         end_s = at_s[-1] if at_s else total_s
         transfers = [
             as_transfer(event, prices[number], prices[number].seconds)
@@ -269,7 +276,63 @@ def _launched(
         return replay_s(transfers, end_s) + total_s - end_s
 
     total_s = compute_that_takes(step_s, replayed_s)
-    return shared(total_s), total_s
+    return [share * total_s for share in before], total_s
+
+
+def computed_before(calls: Sequence[RecordedCall], step_s: float) -> list[float]:
+    """Which part of its compute the GPU has behind it at each call that the CPU launched.
+
+    A CPU that never waits for the GPU is slowed down by it, as only so much may be launched: its calls spread
+    over compute as over the step. One that reads the loss in each step waits there and launches all calls of
+    a step in one go: then what they carry tells. Layers are taken to compute in proportion to their weights,
+    backward twice as long as forward. Weights are gathered before the forward of their layer, or at the
+    start of the backward of the layer after it; gradients are reduced after the backward of theirs.
+
+    Args:
+        calls: In their order.
+        step_s: From one step to the next.
+    """
+    launched = [call.event.ready_s / step_s for call in calls]
+    reduced = [number for number, call in enumerate(calls) if _reduces_layers(call)]
+    if not reduced or _longest_pause(launched) < _WAITED:
+        return launched
+    gathered = [number for number, call in enumerate(calls) if _gathers_weights(call)]
+    forward = [number for number in gathered[: len(reduced)] if number < reduced[0]]
+    known = {-1: 0.0}  # the start of the step
+    known |= _spread(calls, forward, 0.0, _FORWARD, after=False)
+    known |= _spread(calls, reduced, _FORWARD, 1.0, after=True)
+    for number in gathered:
+        if number not in known:
+            known[number] = max([_FORWARD, *(share for other, share in known.items() if other < number)])
+    return np.interp(range(len(calls)), sorted(known), sorted(known.values())).tolist()
+
+
+def _longest_pause(launched: Sequence[float]) -> float:
+    """Between two calls in turn, the last one and the first of the next step among them, part of a step."""
+    return max(later - earlier for earlier, later in pairwise([*launched, 1 + launched[0]]))
+
+
+def _reduces_layers(call: RecordedCall) -> bool:
+    """Whether it reduces gradients of layers; HSDP's replicas then reduce again what is left of them."""
+    return call.needed is None and call.call.kind in REDUCING
+
+
+def _gathers_weights(call: RecordedCall) -> bool:
+    is_gather = call.event.collective is CollectiveKind.ALL_GATHER
+    return is_gather and call.event.axis is Axis.DATA and call.call.elements >= SMALL
+
+
+def _spread(
+    calls: Sequence[RecordedCall], numbers: Sequence[int], start: float, end: float, after: bool
+) -> dict[int, float]:
+    """Where on a part of compute calls are, before or after that of the layers whose bytes they carry."""
+    sizes = [calls[number].event.bytes for number in numbers]
+    done = [*accumulate(sizes, initial=0)]
+    places = done[1:] if after else done[:-1]
+    return {
+        number: start + (end - start) * place / done[-1]
+        for number, place in zip(numbers, places, strict=True)
+    }
 
 
 def compute_that_takes(step_s: float, replayed_s: Callable[[float], float]) -> float:

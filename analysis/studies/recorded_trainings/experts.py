@@ -4,6 +4,7 @@
 HOT times as many tokens as another one.
 """
 
+import os
 import sys
 import time
 from typing import Any
@@ -17,7 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 WIDTH = 64
 given = sys.argv[1:]
 steps, tokens_each, sleep_s, sharing, hot = (*given, *("30", "64", "0", "2", "1")[len(given) :])
-dist.init_process_group("gloo")
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 shared = int(sharing)
 loads = [float(hot), *[1.0] * (shared - 1)]
@@ -36,7 +41,7 @@ class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.expert = DistributedDataParallel(
-            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)),
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)).to(device),
             process_group=alike,
         )
 
@@ -50,19 +55,21 @@ class Experts(nn.Module):
         return received
 
 
-dense = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+dense = DistributedDataParallel(nn.Linear(WIDTH, WIDTH).to(device))
 layers = [Experts() for _ in range(3)]
 parameters = [*dense.parameters(), *[each for layer in layers for each in layer.parameters()]]
 optimizer = torch.optim.AdamW(parameters)
 for _ in range(int(steps)):
     start_s = time.perf_counter()
     time.sleep(float(sleep_s))  # the rest of a larger model
-    hidden = dense(torch.randn(TOKENS, WIDTH))
+    hidden = dense(torch.randn(TOKENS, WIDTH, device=device))
     for layer in layers:
         hidden = hidden + layer(hidden)
     hidden.square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     if rank == 0:
         print(f"step time {time.perf_counter() - start_s} s", flush=True)
 dist.destroy_process_group()

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from analysis.studies.recorded_jobs import (
     GLOO_BYTES,
@@ -12,11 +13,13 @@ from analysis.studies.recorded_jobs import (
     Place,
     RecordedTraining,
     gloo_messages,
+    main,
     run_recorded,
     sent_bytes,
 )
 from dally.hosts.network import Traffic
 from dally.profiles.collectives import CollectiveKind
+from profiler.launch.here import count_gpus
 from profiler.recorded.record import read_run
 from tests.profiler.recorded.jobs import entry, write
 
@@ -29,8 +32,8 @@ MOST = 0.02
     "training",
     [
         RecordedTraining("messages of 4 KB", "plain.py", ("pp", "20", "256", "0"), 2),
-        RecordedTraining("weights scattered at the start", "plain.py", ("tp", "8", "64", "0"), 4),
-        RecordedTraining("weights spread at the start", "plain.py", ("ddp", "8", "64", "0"), 2),
+        RecordedTraining("weights scattered at the start", "plain.py", ("tp", "8", "64", "0", "8"), 4),
+        RecordedTraining("weights spread at the start", "plain.py", ("ddp", "8", "64", "0", "8"), 2),
         RecordedTraining("all to all", "experts.py", ("8",), 4),
     ],
     ids=lambda training: training.name,
@@ -78,3 +81,12 @@ def test_headers_and_what_gloo_adds_are_no_tensors(tmp_path: Path) -> None:
 )
 def test_messages_of_a_group_of_four(kind: CollectiveKind, of_all_ranks: int) -> None:
     assert 4 * gloo_messages(kind, 4) == of_all_ranks
+
+
+@pytest.mark.skipif(count_gpus() > 0, reason="there is a GPU")
+def test_the_table_of_a_gpu_is_refused_without_one() -> None:
+    done = CliRunner().invoke(main, ["--only", "recorded-nccl"])
+    assert (done.exit_code, done.output) == (
+        1,
+        "Error: this table needs an NVIDIA GPU: nvidia-smi lists none here\n",
+    )

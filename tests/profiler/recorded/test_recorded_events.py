@@ -84,6 +84,46 @@ def test_with_nccl_gathers_are_launched_a_layer_ahead(tmp_path: Path, topology: 
     assert second.needed_s == pytest.approx(0.2, abs=1e-3)
 
 
+AT_ONCE = (
+    call("nccl:_allgather_base", 900),  # forward of two layers
+    call("nccl:_allgather_base", 902),
+    call("nccl:_allgather_base", 904),  # for backward of the second
+    call("nccl:_allgather_base", 906),  # and of the first, while the second's computes
+    call("nccl:_reduce_scatter_base", 908),
+    call("nccl:_reduce_scatter_base", 910),
+)
+
+
+def test_calls_that_are_launched_in_one_go_lie_where_the_gpu_computes(
+    tmp_path: Path, topology: Topology
+) -> None:
+    found = profile(tmp_path, topology, ["r0m0"] * 4, AT_ONCE)
+    compute_s = found.compute.total_s
+    assert compute_s == pytest.approx(1.0, abs=0.01)
+    sixths = [
+        (round(6 * event.ready_s), event.needed_s and round(6 * event.needed_s)) for event in found.events
+    ]
+    forward, backward = [(0, 0), (0, 1)], [(1, 2), (2, 4)]
+    assert sixths == [*forward, *backward, (4, None), (6, None)]
+
+
+def test_buckets_that_are_launched_in_one_go_are_reduced_as_backward_fills_them(
+    tmp_path: Path, topology: Topology
+) -> None:
+    sizes = [1_000_000, 2_000_000, 3_000_000]
+    step = [{**call("nccl:all_reduce", 900 + at), "input_sizes": [[size]]} for at, size in enumerate(sizes)]
+    found = profile(tmp_path, topology, ["r0m0"] * 4, step)
+    assert [event.ready_s for event in found.events] == pytest.approx([4 / 9, 6 / 9, 1.0], rel=0.01)
+
+
+def test_calls_that_the_gpu_slows_down_lie_where_they_were_launched(
+    tmp_path: Path, topology: Topology
+) -> None:
+    step = [call("nccl:all_reduce", at) for at in (400, 500, 950)]
+    found = profile(tmp_path, topology, ["r0m0"] * 4, step)
+    assert [event.ready_s for event in found.events] == pytest.approx([0.4, 0.5, 0.95], rel=0.01)
+
+
 def test_times_that_nccl_told_are_a_curve_and_of_ranks_the_least_counts(
     tmp_path: Path, topology: Topology
 ) -> None:

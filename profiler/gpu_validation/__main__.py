@@ -130,7 +130,7 @@ def _record_nccl(work: CheckFolder) -> str:
 
 CHECKS = (
     GpuCheck("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
-    GpuCheck("compute in bf16", 180.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
+    GpuCheck("compute in bf16", 150.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
     GpuCheck(
         "NVML counters",
         10.0,
@@ -143,7 +143,7 @@ CHECKS = (
         "NCCL over a link", 75.0, _reduce_over_link, _PYTHON, _PROCESSES | _NETWORK, ("torch sees the GPU",)
     ),
     GpuCheck("the recorder", 60.0, _record_nccl, _PYTHON, {}, ("torch sees the GPU",)),
-    GpuCheck("checkpoint and resume", 45.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
+    GpuCheck("checkpoint and resume", 75.0, checkpoint_and_resume, _PYTHON, {}, ("torch sees the GPU",)),
     GpuCheck(
         "the controller",
         100.0,

@@ -78,7 +78,7 @@ def compare_losses(whole: Sequence[float], parts: Sequence[float], stopped: int)
     return f"stopped after step {stopped} of {len(whole)}, went on with a loss {apart:.2g} apart"
 
 
-def controller_preempts(work: CheckFolder, gpu_type: str) -> str:
+def controller_preempts(work: CheckFolder, gpu_type: str, model: str = "resnet18") -> str:
     """The controller takes the GPU of a long job for a short one, on a real Slurm, and gives it back.
 
     Both train on the GPU; the profiles are those measured before.
@@ -88,8 +88,8 @@ def controller_preempts(work: CheckFolder, gpu_type: str) -> str:
     """
     jobs = work.folder / "two-jobs.csv"
     jobs.write_text(
-        "job_id,submit_s,gpus,duration_s,user,group,model,status\n"
-        "long,0,1,25,,,resnet18,\nshort,10,1,5,,,resnet18,\n"
+        "job_id,submit_s,gpus,duration_s,user,group,model,status,time_limit_s\n"
+        f"long,0,1,20,,,{model},,1200\nshort,8,1,3,,,{model},,60\n"
     )
     out = work.folder / "controller"
     cluster = ("--racks=1", "--gpus=1", f"--gpu-types={gpu_type}")

@@ -11,6 +11,7 @@ from dally.jobs.job import Job
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from workloads.registry import WORKLOADS
+from workloads.settings import Precision
 
 _LIMIT_FACTOR = 10.0
 """A job's time limit, over its duration at the best placement, where the trace gives none."""
@@ -30,6 +31,7 @@ class JobPlan:
         iteration_s: Predicted for one iteration at the best placement.
         compute_s: Of it, what does not wait for the network; on the fastest GPU type that it accepts.
         local_batch: Samples of each GPU in an iteration.
+        precision: Of the passes, as its profile was measured.
     """
 
     job: Job
@@ -37,6 +39,7 @@ class JobPlan:
     iteration_s: float
     compute_s: float
     local_batch: int
+    precision: Precision
 
     @property
     def global_batch(self) -> int:
@@ -83,4 +86,10 @@ def _plan(job: Job, costs: CostModel, profiles: ProfileSet, scale: float) -> Job
     limit_s = job.time_limit_s or max(_LEAST_LIMIT_S, _LIMIT_FACTOR * duration_s)
     limit_s = math.ceil(limit_s / _MINUTE_S) * _MINUTE_S
     done = replace(job, duration_s=duration_s, time_limit_s=limit_s)
-    return JobPlan(done, steps, iteration_s, profile.compute.total_s, batch)
+    precision = profile.model.precision or Precision.FP32
+    if precision not in [*Precision]:
+        valid = ", ".join(Precision)
+        raise InputError(
+            f"job {job.job_id} trains {job.model} in {precision}, as its profile; valid: {valid}"
+        )
+    return JobPlan(done, steps, iteration_s, profile.compute.total_s, batch, Precision(precision))

@@ -169,7 +169,8 @@ def _training(plan: JobPlan, settings: SubmitSettings, *more: str) -> Iterator[s
     options += f"--kill-on-bad-exit=0 --wait={0 if job.kind is JobKind.FORKED else 60}"
     program = [settings.python, "-P", "-m", "workloads.train", job.model]
     program += ["--steps", str(plan.steps), "--global-batch", str(plan.global_batch)]
-    program += ["--backend", settings.backend, "--checkpoint", CHECKPOINT, "--log-file", STEPS]
+    program += ["--precision", plan.precision, "--backend", settings.backend]
+    program += ["--checkpoint", CHECKPOINT, "--log-file", STEPS]
     if settings.data:
         program += ["--data", settings.data, "--seed", str(settings.seed), "--progress", PROGRESS]
         program += ["--pace", f"{plan.compute_s:.4f}"]  # a GPU is full with its profile's batch

@@ -1,11 +1,18 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from profiler.gpu_validation.checks import CheckFolder
-from profiler.gpu_validation.commands import StepError
-from profiler.gpu_validation.preemption import checkpoint_and_resume, compare_losses, judge_jobs
+from profiler.gpu_validation.commands import StepError, run_command
+from profiler.gpu_validation.preemption import (
+    checkpoint_and_resume,
+    compare_losses,
+    controller_preempts,
+    judge_jobs,
+)
+from tests.patience import LONGEST_S
 
 LOSSES = (7.0, 6.9, 6.8, 6.7)
 HEADER = "job_id,status,preemptions\n"
@@ -18,6 +25,17 @@ def test_a_job_of_this_machine_ends_at_the_signal_and_goes_on_as_if_it_had_not(
     said = checkpoint_and_resume(CheckFolder(tmp_path, 600.0), "digits", "gloo")
     assert said.startswith("stopped after step ")
     assert (tmp_path / "checkpoint" / "job.pt").exists()
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_on_this_machines_slurm_a_short_job_gets_the_gpu_of_a_long_one(tmp_path: Path) -> None:
+    measured = ("here", "digits", "--ranks=1", "--backend=gloo", "--gpu-type=local", "--allow-busy")
+    quickly = ("--repetitions=15", "--budget=1", "--warm-up=3", f"--out={tmp_path / 'profiles'}")
+    profile_models = (sys.executable, "-c", "from profiler.commands import main; main()")
+    run_command((*profile_models, *measured, *quickly), tmp_path / "log", LONGEST_S)
+    said = controller_preempts(CheckFolder(tmp_path, LONGEST_S), "local", "digits")
+    assert said == "2 jobs completed; preempted: long 1x"
 
 
 def test_the_first_loss_after_the_stop_must_be_that_of_a_run_without_one() -> None:

@@ -1,5 +1,6 @@
 """Jobs of a trace become steps of training that last as long."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from dally.errors import CapacityError, InputError
 from dally.jobs.job import JobKind
 from dally.profiles.emulated import of_types
+from dally.profiles.files import ProfileSet
 from testbed.running.job_plan import plan_jobs
 from tests.testbed.running.worlds import COMPUTE_S, MACHINE_S, job, profiles, topology, typed
 
@@ -20,6 +22,26 @@ def test_a_job_gets_the_steps_that_fill_its_duration_at_the_best_placement() -> 
 def test_the_global_batch_is_the_profiles_batch_on_every_gpu() -> None:
     (plan,) = plan_jobs([job(gpus=4)], topology(), profiles())
     assert plan.global_batch == 4 * 16
+
+
+@pytest.mark.parametrize(("measured_in", "trains_in"), [(None, "fp32"), ("fp32", "fp32"), ("bf16", "bf16")])
+def test_a_job_trains_in_the_precision_that_its_profile_was_measured_in(
+    measured_in: str | None, trains_in: str
+) -> None:
+    (plan,) = plan_jobs([job()], topology(), profiles_in(measured_in))
+    assert plan.precision == trains_in
+
+
+def test_a_precision_in_which_nothing_here_trains_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"job a trains mobilenetv3 in fp8, as its profile; valid: fp32, bf16"
+    ):
+        plan_jobs([job()], topology(), profiles_in("fp8"))
+
+
+def profiles_in(precision: str | None) -> ProfileSet:
+    (found,) = profiles().profiles
+    return ProfileSet("tests", (replace(found, model=replace(found.model, precision=precision)),))
 
 
 def test_durations_are_scaled_and_no_job_is_without_a_step() -> None:

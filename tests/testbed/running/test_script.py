@@ -62,7 +62,8 @@ def test_the_first_command_keeps_the_signal_from_ending_the_script() -> None:
 
 def test_the_script_trains_for_its_steps_on_the_clusters_interface() -> None:
     text = script(plan(2))
-    assert "python -P -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --backend gloo" in text
+    program = "python -P -m workloads.train mobilenetv3 --steps 40 --global-batch 32 --precision fp32"
+    assert f"{program} --backend gloo" in text
     assert "--emulate 60" in text
     assert "GLOO_SOCKET_IFNAME=eth0" in text
 

@@ -24,7 +24,7 @@ _LEAST_COMPUTE = 0.01
 
 _HALVINGS = 50
 
-_FORWARD = 1 / 3
+FORWARD = 1 / 3
 """Of compute, about: backward multiplies twice, by weights and by activations, where forward does once."""
 
 _WAITED = 0.5
@@ -292,24 +292,27 @@ def computed_before(calls: Sequence[RecordedCall], step_s: float) -> list[float]
         calls: In their order.
         step_s: From one step to the next.
     """
-    launched = [call.event.ready_s / step_s for call in calls]
     reduced = [number for number, call in enumerate(calls) if _reduces_layers(call)]
-    if not reduced or _longest_pause(launched) < _WAITED:
-        return launched
+    if not reduced or not launched_in_one_go(calls, step_s):
+        return [call.event.ready_s / step_s for call in calls]
     gathered = [number for number, call in enumerate(calls) if _gathers_weights(call)]
     forward = [number for number in gathered[: len(reduced)] if number < reduced[0]]
     known = {-1: 0.0}  # the start of the step
-    known |= _spread(calls, forward, 0.0, _FORWARD, after=False)
-    known |= _spread(calls, reduced, _FORWARD, 1.0, after=True)
+    known |= _spread(calls, forward, 0.0, FORWARD, after=False)
+    known |= _spread(calls, reduced, FORWARD, 1.0, after=True)
     for number in gathered:
         if number not in known:
-            known[number] = max([_FORWARD, *(share for other, share in known.items() if other < number)])
+            known[number] = max([FORWARD, *(share for other, share in known.items() if other < number)])
     return np.interp(range(len(calls)), sorted(known), sorted(known.values())).tolist()
 
 
-def _longest_pause(launched: Sequence[float]) -> float:
-    """Between two calls in turn, the last one and the first of the next step among them, part of a step."""
-    return max(later - earlier for earlier, later in pairwise([*launched, 1 + launched[0]]))
+def launched_in_one_go(calls: Sequence[RecordedCall], step_s: float) -> bool:
+    """Whether the CPU launched nothing for much of a step, as it waited for the GPU."""
+    at_s = [call.event.ready_s for call in calls]
+    pauses_s = [
+        later - earlier for earlier, later in pairwise([*at_s, *(step_s + first for first in at_s[:1])])
+    ]
+    return max(pauses_s, default=0.0) >= _WAITED * step_s
 
 
 def _reduces_layers(call: RecordedCall) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+import numpy as np
+
 from dally.cluster.topology import Shape
 from dally.jobs.parallelism import Axis
 from dally.profiles.collectives import CollectiveKind
@@ -18,11 +20,13 @@ from dally.profiles.stage_replay import replay_stages_s
 from profiler.recorded.plan_recognition import MESSAGES, AxisTraffic, step_bytes
 from profiler.recorded.record import SETTLING_STEPS, RankRecord
 from profiler.recorded.recorded_events import (
+    FORWARD,
     NEVER,
     RecordedCall,
     RecordedStep,
     compute_that_takes,
     computed_until,
+    launched_in_one_go,
     recorded_calls,
     timed_events,
 )
@@ -103,8 +107,8 @@ def recorded_stages(
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
     by_gloo = not stages[0].record.launched
     prices = [price_events(stage.priced, curves, shape, ranks, by_gloo=by_gloo) for stage in stages]
-    if not by_gloo:  # while the GPU worked on what was launched before
-        at_s = [[call.event.ready_s for call in stage.calls] for stage in stages]
+    if not by_gloo:
+        at_s = [_launched_stage(stage, number, len(stages)) for number, stage in enumerate(stages)]
         totals_s = [stage.record.step_s for stage in stages]
     elif all(stage.noted_waits for stage in stages):
         at_s, totals_s = _waiting_stages(stages, prices)
@@ -214,6 +218,41 @@ def _waiting_stages(
         at_s.append(own_s)
         totals_s.append(total_s)
     return at_s, totals_s
+
+
+def _launched_stage(stage: _Stage, number: int, stages: int) -> list[float]:
+    """When a stage's calls are on a clock of compute as long as its step, where the GPU is not waited for.
+
+    See `recorded_events.computed_before`. What is launched in one go lies where the microbatches that are
+    sent and asked for are computed: their forward before they are sent on, or right before their backward on
+    the last stage; their backward before the gradients are sent back, or, on the first, once these are there.
+
+    Args:
+        stage: The stage.
+        number: Of it.
+        stages: How many there are.
+    """
+    launched_s, step_s = [call.event.ready_s for call in stage.calls], stage.record.step_s
+    neighbours = {number - 1, number + 1} & {*range(stages)}
+    messages = {place: peer for place, peer in enumerate(stage.peers) if peer >= 0}
+    if not launched_in_one_go(stage.calls, step_s) or not {*messages.values()} <= neighbours:
+        return launched_s
+    done = due = 0.0  # passes before a call, and those that its answer lets begin
+    known = {-1: 0.0}
+    for place, peer in messages.items():
+        done, due = done + due, 0.0
+        if stage.calls[place].call.kind is not CollectiveKind.SEND:
+            due = 1 - FORWARD if number == 0 else 0.0
+        elif peer > number:
+            done += FORWARD
+        else:
+            done += 1.0 if number + 1 == stages else 1 - FORWARD
+        known[place] = done
+    known[len(stage.calls)] = all_s = done + due
+    if not all_s:  # it trains nothing
+        return launched_s
+    shares = np.interp(range(len(stage.calls)), [*known], [*known.values()]) / all_s
+    return [float(share) * step_s for share in shares]
 
 
 def _sent_s(stage: _Stage, place: int, at_s: Sequence[float]) -> float | None:

@@ -91,6 +91,33 @@ def test_a_message_has_when_its_sender_waits_for_it(tmp_path: Path, cluster: str
     assert [each.sent_s for each in found.events] == pytest.approx([FORWARD_S, SECOND_S], abs=1e-3)
 
 
+def launched(folder: Path) -> Path:
+    """Two microbatches, each 1/9 s forward and twice that backward on both stages, launched in one go.
+
+    On one machine the second stage waits for the first microbatch, and the first stage for its gradients:
+    1/9 + 2 * 3/9 + 2/9 s.
+    """
+    folder.mkdir()
+    groups: dict[str, tuple[Sequence[int], str]] = {"1": ([0, 1], "mesh_pp")}
+    there, back = ("nccl:send 0->1", "nccl:recv 0<-1"), ("nccl:recv 1<-0", "nccl:send 1->0")
+    for rank, names in enumerate(((there[0], there[0], there[1], there[1]), (*back, *back))):
+        calls = [entry("1", name, [MB // 2], "Byte") for name in names]
+        write(folder, rank, 2, groups, calls, host="a", backend="nccl")
+    return folder
+
+
+def test_messages_that_are_launched_in_one_go_lie_between_the_passes_of_microbatches(
+    tmp_path: Path, cluster: str
+) -> None:
+    found = predict_steps(read_run(launched(tmp_path / "19")), load_cluster(cluster))
+    # The second microbatch is asked for after the first one's gradients: three messages in turn.
+    in_turn = [1.0, 1 + 1.5 * HEADERS, 1 + 6 * HEADERS]
+    assert [each.step_s for each in found] == pytest.approx(in_turn, abs=1e-3)
+    events = profile(tmp_path / "19", cluster).events
+    passes = {(each.stage, round(9 * each.ready_s), round(9 * (each.needed_s or 0.0))) for each in events}
+    assert passes == {(0, 1, 0), (0, 2, 3), (1, 3, 2), (1, 6, 4)}
+
+
 def test_each_stage_has_its_own_compute(tmp_path: Path, cluster: str) -> None:
     found = profile(recorded(tmp_path / "17"), cluster)
     computes = [each.bwd_s + each.step_s for each in found.compute.stages]

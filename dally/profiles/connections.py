@@ -1,7 +1,7 @@
 """Messages on their way: connections on which one follows another, and links that they share."""
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -11,7 +11,7 @@ Moment = tuple[int, bool]
 """A transfer by its number, and whether all of it is done, or else only its sender need not wait any more."""
 
 _Lane = tuple[int, int, bool]
-"""The links of a place, and whether they carry what it sends or what it gets."""
+"""Links of a stage, or of a domain below 0, by its number; and whether they carry what it sends or gets."""
 
 _Connection = tuple[int, int]
 """What two stages send each other, each way; of a stage's collectives, its number and links less than 0."""
@@ -24,12 +24,12 @@ _NOTHING = 1e-12
 class _Sent:
     """A transfer on its way: the links that carry it, and what is left of the seconds that it takes alone.
 
-    Alone it takes this share of them, as a link farther on may be slower. The sender need not wait for the
-    last seconds, which its kernel holds.
+    Alone it takes this share of its stage's, as a link farther on may be slower, and of each lane so many
+    times as much. The sender need not wait for the last seconds, which its kernel holds.
     """
 
     number: int
-    lanes: tuple[_Lane, ...]
+    lanes: Mapping[_Lane, float]
     share: float
     left_s: float
     held_s: float
@@ -47,20 +47,16 @@ class Connections:
         at_s: When moments came, seconds.
     """
 
-    def __init__(
-        self, transfers: Sequence[Transfer], asks_queue: bool, places: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, transfers: Sequence[Transfer], asks_queue: bool) -> None:
         """Nothing is handed over yet.
 
         Args:
             transfers: All that will be.
             asks_queue: Whether what asks for a message goes the way of messages, behind those sent before it.
-            places: Whose links each stage uses; None: it has its own.
         """
         self.at_s: dict[Moment, float] = {}
         self._transfers = transfers
         self._asks_queue = asks_queue
-        self._places = places
         self._now_s = 0.0
         self._queues: dict[_Connection, deque[tuple[int, bool]]] = defaultdict(deque)
         self._sending: dict[_Connection, _Sent] = {}
@@ -135,17 +131,11 @@ class Connections:
                 self._hear(number)
                 continue
             each = self._transfers[number]
-            lanes = [(self._place(each.stage), each.links, True)]
-            if each.to >= 0:
-                lanes.append((self._place(each.to), each.links, False))
             held_s = each.held * each.seconds
             self._rates = {}
-            self._sending[where] = _Sent(number, tuple(lanes), each.share, each.seconds, held_s)
+            self._sending[where] = _Sent(number, _lanes(each), each.share, each.seconds, held_s)
             if each.held >= 1.0:
                 self.at_s[number, False] = self._now_s
-
-    def _place(self, stage: int) -> int:
-        return stage if self._places is None else self._places[stage]
 
     def _shared(self) -> dict[_Connection, float]:
         """How fast each transfer is, over alone.
@@ -157,8 +147,11 @@ class Connections:
         left = dict.fromkeys((lane for sent in self._sending.values() for lane in sent.lanes), 1.0)
         waiting = dict(self._sending)
         while waiting:
-            sharing = Counter(lane for sent in waiting.values() for lane in sent.lanes)
-            equal = {lane: left[lane] / count for lane, count in sharing.items()}
+            sharing = dict.fromkeys(left, 0.0)
+            for sent in waiting.values():
+                for lane, use in sent.lanes.items():
+                    sharing[lane] += use
+            equal = {lane: left[lane] / uses for lane, uses in sharing.items() if uses}
             parts = {
                 where: min(sent.share, *(equal[lane] for lane in sent.lanes))
                 for where, sent in waiting.items()
@@ -167,6 +160,17 @@ class Connections:
             for where in [where for where, part in parts.items() if part == least]:
                 sent = waiting.pop(where)
                 self._rates[where] = least / sent.share
-                for lane in sent.lanes:
-                    left[lane] -= least
+                for lane, use in sent.lanes.items():
+                    left[lane] -= least * use
         return self._rates
+
+
+def _lanes(each: Transfer) -> Mapping[_Lane, float]:
+    """The links that a transfer takes, and how much of each over what it takes of its stage's."""
+    lanes = {(each.stage, each.links, True): 1.0}
+    if each.to >= 0:
+        lanes[each.to, each.links, False] = 1.0
+    for crossing in each.crossings:
+        lanes[-1 - crossing.left, crossing.level, True] = crossing.use
+        lanes[-1 - crossing.entered, crossing.level, False] = crossing.use
+    return lanes

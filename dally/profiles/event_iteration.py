@@ -15,7 +15,7 @@ from dally.cluster.topology import Link, Shape, slowest
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.allreduce import HEADERS, curve_time_s
 from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
-from dally.profiles.event_replay import Transfer, replay_s
+from dally.profiles.event_replay import Crossing, Transfer, replay_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.gloo_exchange import MOST_MESSAGES, exchange_time
 from dally.profiles.local_batch import Pass
@@ -108,6 +108,7 @@ class PricedEvent:
         measured: Whether its time was measured between ranks that lie so.
         share: Part of a machine's links that it takes meanwhile.
         held: Part of a message that the sender's kernel holds.
+        crossings: Which links those between other stages may cross, too.
     """
 
     seconds: float
@@ -116,6 +117,7 @@ class PricedEvent:
     measured: bool
     share: float = 1.0
     held: float = 0.0
+    crossings: tuple[Crossing, ...] = ()
 
 
 def replay_events(
@@ -176,6 +178,7 @@ def as_transfer(event: Event, price: PricedEvent, seconds: float, pace: float = 
         sent_s=inf if event.sent_s is None else event.sent_s * pace,
         share=price.share,
         held=price.held,
+        crossings=price.crossings,
     )
 
 
@@ -211,7 +214,8 @@ def price_events(
             sent = tuple(_sent(event, size, spread))
             share = links.share(sent)
             held = min(1.0, SEND_BUFFER_BYTES / size)
-            known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held)
+            crossings = tuple(links.crossings(ranks, key[1], sent)) if key[1].stages else ()
+            known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held, crossings)
         found.append(known[key])
     return found
 
@@ -391,6 +395,17 @@ class _Links:
         """Which part of a machine's links is in use while so many bytes leave machines, racks and so on."""
         sending_s = [each / link.bandwidth_bps for link, each in zip(self._outside, sent, strict=False)]
         return sending_s[0] / max(sending_s) if sending_s and sending_s[0] else 1.0
+
+    def crossings(self, ranks: RankPlacement, message: _Groups, sent: Sequence[float]) -> Iterator[Crossing]:
+        """The links out of machines, racks and so on that a message of the first pipeline crosses."""
+        homes = np.repeat(np.arange(len(ranks.machines)), ranks.machines)
+        sender, receiver = homes[_ranks_of(message, sum(ranks.machines))[0]].tolist()
+        sending_s = [each / link.bandwidth_bps for link, each in zip(self._outside, sent, strict=False)]
+        for level, tier in enumerate(ranks.links[: len(sending_s)]):
+            domains = tier.domains if level else range(len(ranks.machines))
+            if domains[sender] != domains[receiver]:
+                use = sending_s[level] / sending_s[0]
+                yield Crossing(level, domains[sender], domains[receiver], use)
 
     def seconds(self, event: Event, size: float, spread: _Spread) -> float:
         """How long the links take for an event: the slowest decides, latencies add up."""

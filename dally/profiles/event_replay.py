@@ -6,6 +6,22 @@ from math import inf
 from typing import NamedTuple
 
 
+class Crossing(NamedTuple):
+    """Links that a message crosses on its way out of one domain and into another.
+
+    Attributes:
+        level: Of the domains, counted from machines.
+        left: The domain that it leaves.
+        entered: The one that it enters.
+        use: What part of these links it takes over what it takes of a machine's.
+    """
+
+    level: int
+    left: int
+    entered: int
+    use: float
+
+
 class Transfer(NamedTuple):
     """One collective of an iteration; times are on the clock of compute, which stands still while it waits.
 
@@ -19,6 +35,7 @@ class Transfer(NamedTuple):
         sent_s: When the stage that sends a message cannot go on before it is sent; infinite: it never waits.
         share: Part of the links of its stage that it takes alone; less than 1 if links farther on are slower.
         held: The last part of a message, for which its sender does not wait: its kernel holds that.
+        crossings: The links of a message that those of other stages may cross, too.
     """
 
     ready_s: float
@@ -30,6 +47,7 @@ class Transfer(NamedTuple):
     sent_s: float = inf
     share: float = 1.0
     held: float = 0.0
+    crossings: tuple[Crossing, ...] = ()
 
 
 def replay_s(transfers: Iterable[Transfer], compute_s: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from dally.profiles.connections import Connections
-from dally.profiles.event_replay import Transfer
+from dally.profiles.event_replay import Crossing, Transfer
 
 MOST_MESSAGES = 64
 """An exchange of more is not followed message by message."""
@@ -47,10 +47,11 @@ def _exchanged_s(
     numbers = {pair: number for number, pair in enumerate(pairs)}
     transfers = []
     for pair in pairs:
-        crosses = places[pair[0]] != places[pair[1]]
-        seconds = loads[pair[1 - back]] / (size - 1) if crosses else 0.0
-        transfers.append(Transfer(0.0, 0.0, seconds, int(crosses), *pair))
-    connections = Connections(transfers, True, places)
+        left, entered = (places[rank] for rank in pair)
+        seconds = loads[pair[1 - back]] / (size - 1) if left != entered else 0.0
+        crossings = (Crossing(0, left, entered, 1.0),) if left != entered else ()
+        transfers.append(Transfer(0.0, 0.0, seconds, len(crossings), *pair, crossings=crossings))
+    connections = Connections(transfers, True)
     group_of = {rank: group for group in groups for rank in group}
     for rank in order:
         group = group_of[rank]

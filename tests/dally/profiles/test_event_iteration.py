@@ -28,6 +28,7 @@ from dally.profiles.schema import (
     Profile,
     ProfileMode,
     Provenance,
+    StageCompute,
     Timing,
 )
 from dally.profiles.stand_ins import at_speed
@@ -285,3 +286,24 @@ def test_a_wrong_event_is_named(change: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as error:
         parse_profile(json.dumps(data), "x.json")
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("order", "shared"),
+    [((0, 2, 1, 3), 2), ((0, 1, 2, 3), 0.25), ((0, 2, 3, 1), 1)],
+    ids=["both leave the first rack", "neither leaves its rack", "each leaves another rack"],
+)
+def test_messages_between_different_stages_share_the_link_out_of_a_rack(
+    order: tuple[int, ...], shared: float
+) -> None:
+    first = Event(CollectiveKind.SEND, MB, Axis.PIPELINE, 4, 1, 0.0, 0.0, stage=0, to=1)
+    known = replace(
+        profile(),
+        plan="pp=4",
+        events=(first, replace(first, stage=2, to=3)),
+        compute=Compute(None, 1.0, 0.0, None, None, stages=(StageCompute(1.0, 0.0),) * 4),
+    )
+    place = tuple((machine, 1) for machine in range(4))
+    ranks = RankPlacer(TOPOLOGY, order).place(place)
+    step_s = predict(known, TOPOLOGY.shape(place), ranks=ranks).iteration_s
+    assert step_s == pytest.approx(1 + shared * 4 * HEADERS)

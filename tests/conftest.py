@@ -111,6 +111,13 @@ gc.disable()
 """Until all tests are collected: what importing makes, stays. See `pytest_collection_finish`."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Under `-m "not slow"`, read no file of which nothing runs: some import torch, in every worker."""
+    if config.option.markexpr != "not slow" or not collection_path.is_relative_to(TESTS):
+        return None
+    return _is_slow(collection_path.relative_to(TESTS)) or None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests, and those on a real Slurm: `-m slurm` finds them all and `-m 'not slurm'` none.
@@ -126,7 +133,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("slurm"):
             item.user_properties.append((STARTS_SLURM, True))
         folder = item.path.relative_to(TESTS)
-        if str(folder) in SLOW or _starts_daemons(item, folder):
+        if item.get_closest_marker("slurm") or _is_slow(folder):
             item.add_marker(pytest.mark.slow)
         if str(folder) in ONE_WORKER:
             item.add_marker(pytest.mark.xdist_group(str(folder)))
@@ -155,10 +162,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def _starts_daemons(item: pytest.Item, folder: Path) -> bool:
-    return item.get_closest_marker("slurm") is not None or any(
-        folder.is_relative_to(each) for each in DAEMONS
-    )
+def _is_slow(path: Path) -> bool:
+    return str(path) in SLOW or any(path.is_relative_to(each) for each in DAEMONS)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

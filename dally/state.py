@@ -199,7 +199,8 @@ class ClusterState:
         priority_ratio: A job may be overtaken only by jobs of at least so much of its priority; 0: by all.
         free: Free GPUs; those of machines that are down are not free.
         jobs: Every job not yet done, by name.
-        waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set).
+        waiting: Names of the waiting jobs, in order of arrival in the queue (a dict as an ordered set). Those
+            that were stopped arrive anew, until a restart: policies break ties by `order`.
         behind: Names of the waiting jobs that no policy is asked about, for their priority is too low.
         running: Names of the running jobs, in order of their start.
         unexplained: Names of the waiting jobs for whose wait no reason is on record yet, in the order in

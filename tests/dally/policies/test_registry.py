@@ -15,7 +15,9 @@ from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.policies import registry
 from dally.policies.registry import parse_policy, policy_names, policy_type
-from dally.testing.worlds import racks, simulate
+from dally.testing.properties import a_rebuilt_policy_decides_the_same
+from dally.testing.worlds import World, racks, simulate
+from simulator.failures import Outage
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "policies" / "your-own.md"
 
@@ -53,6 +55,8 @@ def test_the_documented_example_is_a_policy(monkeypatch: pytest.MonkeyPatch, tmp
     assert [event["job"] for event in events if event["event"] == "start"] == ["narrow", "middle", "wide"]
     waits = [(event["job"], event["reason"]) for event in events if event["event"] == "wait"]
     assert waits == [("wide", "4 GPUs asked for, 0 left by smaller jobs")]
+    stopped = World(racks([[2]]), (Job("first", 0, 2, 100), Job("second", 10, 2, 100)), (Outage(20, 0, 30),))
+    a_rebuilt_policy_decides_the_same("smallest-first", stopped)
 
 
 def test_the_documented_tests_pass_for_the_documented_example(tmp_path: Path) -> None:

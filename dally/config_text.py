@@ -1,4 +1,4 @@
-"""Files that people write, read as text, TOML or YAML: what is wrong in them is told in one line."""
+"""Files that people write, read as text or TOML: what is wrong in them is told in one line."""
 
 import re
 import tomllib
@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dally.errors import InputError
 
@@ -18,7 +16,7 @@ _MOST = 2**63 - 1
 _DEEP_KEY = re.compile(rf"(?m)(?:^|[\[{{,])\s*(?:[\w-]+\s*\.\s*){{{_DEEPEST + 1}}}")
 """A dotted key with too many parts, on which tomllib spends time and memory as their square."""
 
-_TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
+TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _TOO_LARGE = "a whole number has more than 64 bits"
 
 
@@ -55,38 +53,17 @@ def parse_toml(text: str) -> dict[str, Any]:
         if _DEEP_KEY.search(text):
             raise RecursionError
         table = tomllib.loads(text)
-        _check(table)
+        check_value(table)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not valid TOML: {error}") from error
     except RecursionError:
-        raise InputError(f"not valid TOML: {_TOO_DEEP}") from None
+        raise InputError(f"not valid TOML: {TOO_DEEP}") from None
     except ValueError as error:
         raise InputError(f"not valid TOML: {_TOO_LARGE}") from error
     return table
 
 
-def parse_yaml(text: str) -> Any:
-    """What a YAML text is.
-
-    Raises:
-        InputError: It is not YAML, has numbers or dates that there are not, or is nested beyond all use.
-    """
-    try:
-        value = yaml.safe_load(text)
-        _check(value)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"line {line}: not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"not valid YAML: {error}") from error
-    except RecursionError:
-        raise InputError(f"not valid YAML: {_TOO_DEEP}") from None
-    except ValueError as error:
-        raise InputError(f"not valid YAML: {error}") from error
-    return value
-
-
-def _check(value: object) -> None:
+def check_value(value: object) -> None:
     """Refuse what no reader can use and no message can show.
 
     Raises:

@@ -5,7 +5,7 @@ Policies have a registry of their own, `dally.policies.registry`, as they also h
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import Any
 
 from dally.errors import DallyError
@@ -22,9 +22,14 @@ class ExtensionError(DallyError):
     """An extension of another package is broken; the message names it and what went wrong."""
 
 
+def _entry_points(group: str) -> Any:
+    """Those of a group. What finds them is dear to load, and `dally-sbatch` as a rule has none to find."""
+    return import_module("importlib.metadata").entry_points(group=group)
+
+
 def extension_names(group: str) -> list[str]:
     """The names that other packages have registered in a group."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted({point.name for point in _entry_points(group)})
 
 
 def load_extension(group: str, name: str) -> Any:
@@ -33,7 +38,7 @@ def load_extension(group: str, name: str) -> Any:
     Raises:
         ExtensionError: It cannot be imported.
     """
-    point = next(point for point in entry_points(group=group) if point.name == name)
+    point = next(point for point in _entry_points(group) if point.name == name)
     with blaming_extension(group, name):
         return point.load()
 
@@ -52,7 +57,7 @@ def blaming_extension(group: str, name: str) -> Iterator[None]:
     except DallyError:
         raise
     except Exception as error:
-        point = next((point for point in entry_points(group=group) if point.name == name), None)
+        point = next((point for point in _entry_points(group) if point.name == name), None)
         if point is None:
             raise
         # The last place in the extension's own module on the way to the error.

@@ -11,7 +11,8 @@ from typing import Any
 from dally.cluster.slurm_conf import read_lines, required
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
-from dally.config_text import naming, parse_yaml, read_text
+from dally.cluster.yaml_text import parse_yaml
+from dally.config_text import naming, read_text
 from dally.errors import InputError
 from dally.hostlist import expand
 

@@ -1,6 +1,7 @@
 import pytest
 
-from dally.config_text import parse_toml, parse_yaml
+from dally.cluster.yaml_text import parse_yaml
+from dally.config_text import parse_toml
 from dally.errors import InputError
 
 

@@ -22,7 +22,7 @@ def test_a_number_beyond_64_bits_is_one_line(number: str) -> None:
         parse_yaml(f"a: [{number}]")
 
 
-@pytest.mark.parametrize("text", ["[" * 3_000, "a: 2024-13-45", "&a [*a]"])
+@pytest.mark.parametrize("text", ["[" * 1_000, "a: 2024-13-45", "&a [*a]"])
 def test_yaml_that_nobody_can_use_is_one_line(text: str) -> None:
     with pytest.raises(InputError, match="not valid YAML: "):
         parse_yaml(text)

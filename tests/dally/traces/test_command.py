@@ -102,7 +102,7 @@ def test_wrong_usage_exits_2(words: tuple[str, ...]) -> None:
 
 def test_a_reader_that_stops_early_causes_no_traceback() -> None:
     code = "from dally.commands import main; main()"
-    words = [sys.executable, "-c", code, "trace", "batch:jobs=50000", "--to", "csv"]
+    words = [sys.executable, "-c", code, "trace", "batch:jobs=5000", "--to", "csv"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,7 +1,7 @@
 """The GPUs that a policy shares out, by type, and which jobs they can hold beside each other."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +71,16 @@ class Pool:
     def of(cls, topology: Topology, gpus: Ints) -> "Pool":
         """The pool of so many GPUs of each type, (types,) in the order of the cluster's types."""
         return cls(int(gpus.sum()), dict(zip(topology.gpu_types, gpus.tolist(), strict=True)))
+
+    def holds(self, jobs: Iterable[Job]) -> bool:
+        """Whether the least sizes of some jobs fit, wherever they may run."""
+        needed = Counter[str | None]()
+        for job in jobs:
+            needed[job.gpu_type] += job.least_gpus
+        fits_types = all(
+            gpus <= self.of_type.get(gpu_type, 0) for gpu_type, gpus in needed.items() if gpu_type is not None
+        )
+        return fits_types and needed.total() <= self.total
 
 
 class Room:

@@ -128,8 +128,10 @@ class InSizes(Policy):
         if not jobs:
             return ()
         kept |= {job.job_id: room.kept for job in able}
-        workers -= held_by_kind(state.topology, self._out_of_reach(jobs, machines, kept))
-        pool = Pool.of(state.topology, workers)
+        out_of_reach = held_by_kind(state.topology, self._out_of_reach(jobs, machines, kept))
+        within_reach = Pool.of(state.topology, workers - out_of_reach)
+        # A running job may have to leave its machine to one admitted before machines were kept from both.
+        pool = within_reach if within_reach.holds(job.job for job in jobs) else pool
         return plan_sizes(state, self.allocate(jobs, pool, now), now, kept)
 
     def _out_of_reach(

@@ -14,6 +14,7 @@ from dally.profiles.files import load_profiles
 from dally.profiles.goodput import Batching
 from dally.state import ClusterState, JobState
 from dally.testing.worlds import racks, simulate
+from simulator.failures import Outage
 from tests.dally.policies.events import job, times
 from tests.dally.policies.test_optimus import elastic, held
 
@@ -109,3 +110,15 @@ def test_mixed_jobs_on_mixed_types_all_end(policy: str) -> None:
     ordered = sorted(jobs, key=lambda each: each.submit_s)
     result = simulate(policy, topology, ordered, profiles=load_profiles("gavel"))
     assert {record.status for record in result.outcome.records} == {"COMPLETED"}
+
+
+@pytest.mark.parametrize("policy", ["elastic-scaling", "optimus", "drl"])
+def test_a_machine_that_returns_while_all_are_kept_for_a_larger_job_ends_no_policy(policy: str) -> None:
+    """The first job would have to leave its machine to the second; all are kept for the third."""
+    jobs = (
+        replace(elastic("first", 1, 1000.0, most=2), min_gpus=1),
+        Job("second", 10.0, 1, 100.0, machines=frozenset({"r0m0"})),
+        Job("third", 20.0, 2, 100.0, machines=frozenset({"r0m0", "r0m1"})),
+    )
+    records = simulate(policy, racks([[1, 2]]), jobs, [Outage(0.0, 1, 100.0)]).outcome.records
+    assert {record.status for record in records} == {"COMPLETED"}

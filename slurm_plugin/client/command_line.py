@@ -59,7 +59,8 @@ _AT_ONCE = 100
 
 _ALL_JOBS = ("--all", "--states=all")
 _HELD = "an administrator holds it (JobHeldAdmin)"
-_OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
+_OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
+"""Times are seconds since 1970 in any zone; without one the C library looks at /etc/localtime for each."""
 _ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
 _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
@@ -299,24 +300,33 @@ class CommandLine:
         return output.stdout
 
     def _run(self, *argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; one that takes too long is killed, with the processes it had started."""
+        """Run a command to its end; one that takes too long is killed, with the processes it had started.
+
+        It prints into memory: through a pipe squeue would wake this process for each 4 KB of several MB.
+        """
         try:
-            with subprocess.Popen(
-                (*self.prefix, *argv),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.environment,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            ) as process:
+            printed = os.memfd_create(argv[0])
+            with (
+                open(printed, encoding="utf-8", errors="replace") as output,
+                subprocess.Popen(
+                    (*self.prefix, *argv),
+                    stdin=subprocess.PIPE,
+                    stdout=printed,
+                    stderr=subprocess.PIPE,
+                    env=self.environment,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=True,
+                ) as process,
+            ):
                 try:
-                    out, err = process.communicate(text, self.timeout_s)
+                    _, err = process.communicate(text, self.timeout_s)
                 except BaseException:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
                     raise
+                output.seek(0)
+                out = output.read()
         except OSError as error:
             raise SlurmUnavailableError(f"cannot run {argv[0]}: {error.strerror}") from error
         except subprocess.TimeoutExpired as error:

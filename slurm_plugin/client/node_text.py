@@ -21,11 +21,13 @@ _UNBOUND = {"ANY_NODES", "FLEX", "TIME_FLOAT"}
 """Flags of reservations whose jobs may also run elsewhere, or which never begin."""
 
 _NONE = ("(null)", "N/A", "None")
+_VARIES = re.compile(r" (?:CPULoad|FreeMem)=\S+")
+"""What changes in each node's line by itself, at each look, and is not read."""
 
 
 def read_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in what `scontrol --oneliner --details show node` printed."""
-    nodes = {node.name: node for line in text.splitlines() for node in _nodes_of(line)}
+    nodes = {node.name: node for line in _VARIES.sub("", text).splitlines() for node in _nodes_of(line)}
     return tuple(nodes.values())
 
 

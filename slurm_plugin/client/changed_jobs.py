@@ -3,7 +3,9 @@
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from slurm_plugin.client.job_json import job_state
 from slurm_plugin.client.job_text import (
@@ -86,20 +88,35 @@ class ChangedJobs:
 
     def look(self) -> Records:
         """All jobs."""
+        return self.ask()()
+
+    def ask(self) -> Callable[[], Records]:
+        """Ask squeue; what asks for the details of changed jobs, and gives all.
+
+        Waiting jobs whose turn it is are read anew beside squeue, whichever ends first: a job that has the
+        line of the last look was waiting all the time. One whose line has changed is read again after squeue.
+        """
         mark = f"Q{secrets.token_hex(6)}"
-        before = {number: known.line for number, known in self._known.items()}
-        lines = read_lines(self._squeue(squeue_format(mark)), mark, before)
         self._looks += 1
+        again = [number for number, known in self._known.items() if self._is_read_again(number, known)]
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(self._said, again)
+            text = self._squeue(squeue_format(mark))
+        return partial(self._take, text, mark, dict(zip(again, said.result(), strict=True)))
+
+    def _take(self, text: str, mark: str, said_before: Mapping[int, str]) -> Records:
+        """All jobs, by what squeue printed and what scontrol said of some beside it."""
+        before = {number: known.line for number, known in self._known.items()}
+        lines = read_lines(text, mark, before)
         due = [number for number, line in lines.items() if self._is_due(number, line)]
         kinds = {_holds_gpus(line) for line in lines.values()}
         by_json = len(due) > _MOST_CHANGED or not kinds or not kinds <= self._agreed
         if by_json or self._needs_reasons(lines.values()):
             details = self._read_fully(lines)
         else:
-            said = self._show_jobs(due) if due else ()
-            details = {
-                number: read_details(text, lines[number]) for number, text in zip(due, said, strict=True)
-            }
+            said = {number: each for number, each in said_before.items() if number in lines}
+            said.update(zip(due, self._said(due), strict=True))
+            details = {number: read_details(each, lines[number]) for number, each in said.items()}
         stays = {
             number: known
             for number, known in self._known.items()
@@ -129,17 +146,25 @@ class ChangedJobs:
 
     def _is_due(self, number: int, line: Line) -> bool:
         known = self._known.get(number)
-        if known is None or not known.settled or known.line is not line:
+        if known is None or not known.settled:
             return True
-        waits = known.jobs[0].state is State.PENDING if known.jobs else False
-        return waits and number % REREAD_LOOKS == self._looks % REREAD_LOOKS
+        return known.line is not line and _without_our_words(known.line) != _without_our_words(line)
+
+    def _is_read_again(self, number: int, known: _Known) -> bool:
+        waits = bool(known.jobs) and known.jobs[0].state is State.PENDING
+        is_turn = number % REREAD_LOOKS == self._looks % REREAD_LOOKS
+        return is_turn and waits and known.settled and bool(self._agreed)
+
+    def _said(self, numbers: Sequence[int]) -> Sequence[str]:
+        return self._show_jobs(numbers) if numbers else ()
 
     def _now_known(self, number: int, line: Line, read: Mapping[int, JobDetails | None]) -> _Known:
         known = self._known.get(number)
         reason, is_certain = shown_reason(line["Reason"])
         if not is_certain:
             reason = self._reasons.get(_described(line), reason)
-        if known is not None and number not in read and known.jobs and known.jobs[0].reason == reason:
+        is_same = known is not None and known.line is line and number not in read
+        if known is not None and is_same and known.jobs and known.jobs[0].reason == reason:
             return known
         before = known.details if known else JobDetails()
         # None: it has left or moved on since squeue was asked, and the next look tells.
@@ -204,6 +229,11 @@ def reads_no_lines(error: SlurmUnavailableError) -> bool:
     That of 26.05 has no `--array-unique`.
     """
     return any(words in str(error) for words in ("Invalid job format specification", "unrecognized option"))
+
+
+def _without_our_words(line: Line) -> dict[str, str]:
+    """A line without the comment in which Dally tells users why jobs wait: it says nothing of details."""
+    return {**line, "admin_comment": ""}
 
 
 def _holds_gpus(line: Line) -> bool:

@@ -5,7 +5,8 @@ import re
 import secrets
 import signal
 import subprocess
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -46,6 +47,7 @@ from slurm_plugin.client.resource_limits import (
 )
 from slurm_plugin.client.scontrol import answers, first_line, run_checked, script, steps, unavailable
 from slurm_plugin.client.slurm import (
+    Look,
     Partition,
     PriorityFactors,
     Reservation,
@@ -100,14 +102,19 @@ class CommandLine:
 
     def records(self) -> Records:
         """The same jobs, by the number that Slurm has for them."""
+        return self._ask_jobs()()
+
+    def _ask_jobs(self) -> Callable[[], Records]:
+        """Ask squeue; what gives the jobs, once what its lines do not say has been asked, too."""
         if self._changed_jobs is not None:
             try:
-                return self._changed_jobs.look()
+                return self._changed_jobs.ask()
             except SlurmUnavailableError as error:
                 if not reads_no_lines(error):
                     raise
                 self._changed_jobs = None
-        return self.read_all_jobs()
+        records = self.read_all_jobs()
+        return lambda: records
 
     def read_all_jobs(self) -> Records:
         """All jobs by JSON, which takes much longer, by the number that Slurm has for them."""
@@ -138,6 +145,19 @@ class CommandLine:
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
         return read_reservations(self.read("scontrol", "--oneliner", "--all", "show", "reservation"))
+
+    def look(self) -> Look:
+        """Jobs, nodes and reservations.
+
+        Nodes and reservations are asked for beside what squeue's lines do not say of jobs, but not beside
+        squeue itself, as they must not be older than its lines. Else a job could ask for a reservation that
+        is not there yet, and a node that has just failed would seem free, its jobs being back in the queue.
+        """
+        jobs = self._ask_jobs()
+        with ThreadPoolExecutor(2) as pool:
+            nodes, reservations = pool.submit(self.nodes), pool.submit(self.reservations)
+            in_detail = in_order(jobs())
+        return Look(in_detail, nodes.result(), reservations.result())
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

@@ -6,7 +6,15 @@ from dally.jobs.job import Job
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.orders import Order
-from slurm_plugin.client.slurm import Partition, PriorityFactors, Reservation, Slurm, SlurmJob, SlurmNode
+from slurm_plugin.client.slurm import (
+    Look,
+    Partition,
+    PriorityFactors,
+    Reservation,
+    Slurm,
+    SlurmJob,
+    SlurmNode,
+)
 
 
 class ForwardingSlurm:
@@ -30,6 +38,10 @@ class ForwardingSlurm:
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
         return self.slurm.reservations()
+
+    def look(self) -> Look:
+        """These three, one after the other: each may be overridden."""
+        return Look(self.jobs(), self.nodes(), self.reservations())
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

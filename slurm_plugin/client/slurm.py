@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from dally.errors import DallyError
 from dally.jobs.job import Job
@@ -290,6 +290,20 @@ class PriorityFactors:
     fair_share: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
+class Look(NamedTuple):
+    """One look at Slurm.
+
+    Attributes:
+        jobs: All jobs, as `Slurm.jobs` gives them.
+        nodes: All nodes, no older than the jobs: GPUs that a job has just got count as in use.
+        reservations: All reservations, no older than the jobs: that which a job asks for is among them.
+    """
+
+    jobs: tuple[SlurmJob, ...]
+    nodes: tuple[SlurmNode, ...]
+    reservations: tuple[Reservation, ...]
+
+
 class Slurm(Protocol):
     """Access to one Slurm cluster.
 
@@ -305,6 +319,9 @@ class Slurm(Protocol):
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, those to come included."""
+
+    def look(self) -> Look:
+        """Jobs, nodes and reservations together, which may take less time than one after the other."""
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

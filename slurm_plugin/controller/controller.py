@@ -314,9 +314,8 @@ class Controller:
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
-        jobs, self._nodes = self._slurm.jobs(), self._slurm.nodes()
+        jobs, self._nodes, reservations = self._slurm.look()
         self._spent.refresh(jobs, now)
-        reservations = self._slurm.reservations()
         if any(job.licenses and job.state is State.PENDING for job in jobs):
             self.reconciler.conditions.licenses = self._slurm.licenses()
         self.stats.observe_s = time.perf_counter() - began_s

@@ -16,11 +16,7 @@ from dally.policies.registry import parse_policy
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.orders import Order
-from slurm_plugin.client.slurm import (
-    Slurm,
-    SlurmNode,
-    SlurmUnavailableError,
-)
+from slurm_plugin.client.slurm import Look, Slurm, SlurmNode, SlurmUnavailableError
 from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode, MonotonicClock
 from slurm_plugin.controller.journal import Journal, JournalError
 from slurm_plugin.service.controller_inputs import (
@@ -84,6 +80,12 @@ class WatchedSlurm(ForwardingSlurm):
         """All nodes."""
         self.shown = super().nodes()
         return self.shown
+
+    def look(self) -> Look:
+        """Jobs, nodes and reservations."""
+        look = self.slurm.look()
+        self.shown = look.nodes
+        return look
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders."""

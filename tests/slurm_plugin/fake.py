@@ -27,6 +27,7 @@ from slurm_plugin.client.orders import (
 )
 from slurm_plugin.client.slurm import (
     Hold,
+    Look,
     Partition,
     PriorityFactors,
     Reservation,
@@ -98,6 +99,10 @@ class FakeSlurm(FakeCluster):
         """All reservations, fences included."""
         self._answer()
         return tuple(self._reservations)
+
+    def look(self) -> Look:
+        """Jobs, nodes and reservations."""
+        return Look(self.jobs(), self.nodes(), self.reservations())
 
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions that the nodes are in."""

@@ -11,6 +11,7 @@ from slurm_plugin.client.changed_jobs import Records
 from slurm_plugin.client.orders import Order, Reserve
 from slurm_plugin.client.pyslurm_backend import PyslurmSlurm
 from slurm_plugin.client.slurm import (
+    Look,
     Partition,
     PriorityFactors,
     Reservation,
@@ -51,6 +52,9 @@ class ScriptedSlurm:
     def reservations(self) -> tuple[Reservation, ...]:
         self._answer()
         return self.all_reservations
+
+    def look(self) -> Look:
+        return Look(self.jobs(), self.nodes(), self.reservations())
 
     def booted_s(self) -> float:
         return 0.0

@@ -1,8 +1,9 @@
 """Looking at all jobs by lines shows what reading all of each would show, for less; also on real Slurm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from random import Random
+from threading import Event
 
 import pytest
 
@@ -88,6 +89,36 @@ def test_what_no_line_shows_of_a_waiting_job_is_seen_after_some_looks(hidden: di
         found = look()
     assert found == slurm.jobs()
     assert slurm.shown == [[10]]
+
+
+def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -> None:
+    slurm = cluster(held("10"))
+    changed, squeue = slurm.changed_jobs(), slurm.squeue
+    while slurm.lines < 9:  # the tenth look is this job's turn
+        changed.look()
+    slurm.shown, answered = [], Event()
+
+    def show_jobs(numbers: Sequence[int]) -> list[str]:
+        said = slurm.show_jobs(numbers)
+        answered.set()
+        return said
+
+    def late_squeue(columns: str) -> str:
+        assert answered.wait(10.0)
+        slurm.put(held("10", comment="changed", excluded_nodes=("n3",)))
+        return squeue(columns)
+
+    changed._show_jobs, changed._squeue = show_jobs, late_squeue
+    assert in_order(changed.look()) == slurm.jobs()
+    assert slurm.shown == [[10], [10]]
+
+
+def test_words_of_dally_make_no_job_be_read_anew() -> None:
+    slurm = cluster(held("10"))
+    look = settled(slurm)
+    slurm.put(held("10", admin_comment="Dally: waits for GPUs"))
+    assert look() == slurm.jobs()
+    assert slurm.shown == []
 
 
 def test_every_field_of_a_job_is_shown() -> None:

@@ -182,6 +182,25 @@ def test_a_listing_that_fails_is_no_empty_cluster(tmp_path: Path) -> None:
             ask()
 
 
+@pytest.mark.parametrize("has_lines", [True, False])
+def test_nodes_and_reservations_are_never_older_than_jobs(tmp_path: Path, has_lines: bool) -> None:
+    refuses = "" if has_lines else "case $* in *--Format*) echo 'unrecognized option' >&2; exit 1 ;; esac;"
+    squeue = f"{refuses} sleep 0.3; {NO_JOBS}; echo squeue >> asked"
+    slurm = commands(tmp_path, squeue=squeue, scontrol='echo "$@" >> asked; echo NodeName=n1 State=IDLE')
+    jobs, nodes, reservations = slurm.look()
+    assert (jobs, [node.name for node in nodes], reservations) == ((), ["n1"], ())
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[0] == "squeue"
+    assert {line.split()[-1] for line in asked} >= {"node", "reservation"}
+
+
+@pytest.mark.parametrize("command", ["squeue", "scontrol"])
+def test_a_look_of_which_a_part_fails_is_an_outage(tmp_path: Path, command: str) -> None:
+    scripts = {"squeue": NO_JOBS, "scontrol": "true", command: "echo no such thing >&2; exit 1"}
+    with pytest.raises(SlurmUnavailableError, match=f"{command}: no such thing"):
+        commands(tmp_path, 10.0, **scripts).look()
+
+
 def test_output_of_any_length_is_read(tmp_path: Path) -> None:
     slurm = commands(tmp_path, scontrol="seq -f 'NodeName=n%.0f State=IDLE Gres=gpu:8' 50000")
     assert len(slurm.nodes()) == 50_000

@@ -18,7 +18,7 @@ class TextSlurm:
         lines: How often squeue was asked.
         shown: The numbers that scontrol was asked for, by call.
         full: How often all jobs were read by JSON.
-        before_details: Called once before scontrol or JSON answers: the cluster moves on.
+        moves: What jobs become as soon as squeue has answered, once.
     """
 
     records: dict[int, tuple[SlurmJob, ...]] = field(default_factory=dict)
@@ -46,26 +46,24 @@ class TextSlurm:
         """What squeue prints in this form."""
         self.lines += 1
         rows = ("".join(self._fields(number, columns)) for number in self.records)
-        return "".join(f"{row}\n" for row in rows)
-
-    def show_jobs(self, numbers: Sequence[int]) -> list[str]:
-        """What scontrol says of each."""
-        self.shown.append([*numbers])
-        self._move()
-        return [_shown(number, self.records[number]) if number in self.records else "" for number in numbers]
-
-    def read_all(self) -> dict[int, tuple[SlurmJob, ...]]:
-        """The records of JSON."""
-        self.full += 1
-        self._move()
-        return dict(self.records)
-
-    def _move(self) -> None:
+        text = "".join(f"{row}\n" for row in rows)
         for number, jobs in self.moves:
             self.records[number] = jobs
             if not jobs:
                 del self.records[number]
         self.moves = []
+        return text
+
+    def show_jobs(self, numbers: Sequence[int]) -> list[str]:
+        """What scontrol says of each."""
+        self.shown.append([*numbers])
+        found = [self.records.get(number) for number in numbers]  # some are asked for while squeue answers
+        return [_shown(number, jobs) if jobs else "" for number, jobs in zip(numbers, found, strict=True)]
+
+    def read_all(self) -> dict[int, tuple[SlurmJob, ...]]:
+        """The records of JSON."""
+        self.full += 1
+        return dict(self.records)
 
     def _fields(self, number: int, columns: str) -> list[str]:
         values = _columns(number, self.records[number])

@@ -426,6 +426,7 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
         compare()
         world.slurm.run([Requeue(plain), Requeue(task)])
         world.wait(lambda: find(world, plain).restarts == 1, "it to be back")
+        wait_state(world, plain, State.PENDING)
         compare()
         assert find(world, plain).hold is Hold.USER
         local_slurm.run("scontrol", "hold", plain)

@@ -292,17 +292,18 @@ def computed_before(calls: Sequence[RecordedCall], step_s: float) -> list[float]
         calls: In their order.
         step_s: From one step to the next.
     """
-    reduced = [number for number, call in enumerate(calls) if _reduces_layers(call)]
-    if not reduced or not launched_in_one_go(calls, step_s):
+    reducing = [number for number, call in enumerate(calls) if _reduces_gradients(call)]
+    if not reducing or not launched_in_one_go(calls, step_s):
         return [call.event.ready_s / step_s for call in calls]
-    gathered = [number for number, call in enumerate(calls) if _gathers_weights(call)]
-    forward = [number for number in gathered[: len(reduced)] if number < reduced[0]]
+    scattering = [number for number in reducing if calls[number].call.kind is CollectiveKind.REDUCE_SCATTER]
+    layers = scattering or reducing  # HSDP reduces at once between replicas what it has scattered
+    gathering = [number for number, call in enumerate(calls) if _gathers_weights(call)]
+    forward = [number for number in gathering[: len(layers)] if number < layers[0]]
     known = {-1: 0.0}  # the start of the step
     known |= _spread(calls, forward, 0.0, FORWARD, after=False)
-    known |= _spread(calls, reduced, FORWARD, 1.0, after=True)
-    for number in gathered:
-        if number not in known:
-            known[number] = max([FORWARD, *(share for other, share in known.items() if other < number)])
+    known |= _spread(calls, layers, FORWARD, 1.0, after=True)
+    for number in sorted({*gathering, *reducing} - known.keys()):
+        known[number] = max([FORWARD, *(share for other, share in known.items() if other < number)])
     return np.interp(range(len(calls)), sorted(known), sorted(known.values())).tolist()
 
 
@@ -315,8 +316,7 @@ def launched_in_one_go(calls: Sequence[RecordedCall], step_s: float) -> bool:
     return max(pauses_s, default=0.0) >= _WAITED * step_s
 
 
-def _reduces_layers(call: RecordedCall) -> bool:
-    """Whether it reduces gradients of layers; HSDP's replicas then reduce again what is left of them."""
+def _reduces_gradients(call: RecordedCall) -> bool:
     return call.needed is None and call.call.kind in REDUCING
 
 

@@ -107,6 +107,18 @@ def test_calls_that_are_launched_in_one_go_lie_where_the_gpu_computes(
     assert sixths == [*forward, *backward, (4, None), (6, None)]
 
 
+def test_replicas_reduce_what_was_scattered_at_once(tmp_path: Path, topology: Topology) -> None:
+    scatter, reduce = call("nccl:_reduce_scatter_base", 900), call("nccl:all_reduce", 901)
+    layer = (scatter, {**reduce, "process_group": ["2", ""]})
+    step = [*layer, *({**each, "at_ns": each["at_ns"] + 10 * MS} for each in layer)]
+    for rank in range(4):
+        shards, replicas = [rank // 2 * 2, rank // 2 * 2 + 1], [rank % 2, rank % 2 + 2]
+        groups = {"1": (shards, "mesh_dp_shard"), "2": (replicas, "mesh_dp_replicate")}
+        write(tmp_path, rank, 4, groups, [dict(each) for each in step], host="r0m0")
+    found = recorded_profile(RecordedJob("m"), [read_run(tmp_path)], topology)
+    assert [round(6 * event.ready_s) for event in found.events] == [4, 4, 6, 6]
+
+
 def test_buckets_that_are_launched_in_one_go_are_reduced_as_backward_fills_them(
     tmp_path: Path, topology: Topology
 ) -> None:

@@ -31,6 +31,8 @@ DEPTH = 200
 """Waiting jobs that take part in a search."""
 _KEPT = 8
 """Individuals kept from one search to the next."""
+_MOST_DOUBLINGS = 64
+"""Of the pause between searches: beyond any knob, and far from what a float cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class Pollux(InRounds):
             self._searches += 1
             self._population, self._withheld = found.population, found.withheld
             self._quiet = 0 if found.acts else self._quiet + 1
-            self._again_s = now + self.knobs.round_s * min(2.0**self._quiet, self.knobs.rest)
+            rounds = 2.0 ** min(self._quiet, _MOST_DOUBLINGS)
+            self._again_s = now + self.knobs.round_s * min(rounds, self.knobs.rest)
             self._changed.answer(found.acts)
         super().plan_applied(plan, state, now)
 

@@ -131,9 +131,8 @@ def test_searches_that_change_nothing_grow_rare() -> None:
         pollux.plan_applied(pollux.decide(state, 60.0 * number), state, 60.0 * number)
         searches.append(pollux.snapshot()["searches"])
     assert searches == [2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7]
-    pollux.restore(
-        {**pollux.snapshot(), "quiet": 1100, "again_s": None}
-    )  # after weeks in which nothing changed
+    after_weeks = {**pollux.snapshot(), "quiet": 1100, "again_s": None}
+    pollux.restore(after_weeks)
     pollux.plan_applied(pollux.decide(state, 2e6), state, 2e6)
     assert pollux.snapshot()["again_s"] == 2e6 + 4 * 60.0
 

@@ -1,5 +1,6 @@
 """Random jobs on a real Slurm for hours, while controllers, slurmctld and nodes fail: what was lost?"""
 
+import json
 import signal
 import time
 from collections import Counter
@@ -67,6 +68,7 @@ class SoakFindings:
         in_vain: Jobs for which others were stopped, and that Slurm then did not start.
         leaked: What is held at the end.
         longest_wait_s: From submission to the first start.
+        traces: Of jobs that were lost or ran twice, when they began and ended, and what the controller did.
     """
 
     jobs: int
@@ -80,6 +82,7 @@ class SoakFindings:
     in_vain: list[str]
     leaked: str
     longest_wait_s: float
+    traces: list[str]
 
     @property
     def good(self) -> bool:
@@ -254,16 +257,24 @@ def found(site: LiveSite, jobs: list[str], plan: FaultPlan, over: list[str], lea
     twice = {run.job_id for run, _ in run_twice_at_once(read_runs(ran))}
     submitted = {each["job"]: each["t"] for each in reversed(events) if each["event"] == "submit"}
     started = {each["job"]: each["t"] for each in reversed(events) if each["event"] == "start"}
+    twice |= {job for job, count in ends.items() if count > 1}
+    lost = [job for job in jobs if not ends[job]]
+    traced = {*lost, *twice}
+    said = [
+        (float(line[0]), " ".join(line)) for line in words if line[1] in traced and not line[5].isdecimal()
+    ]
+    done = [(event["t"], json.dumps(event)) for event in events if event["job"] in traced]
     return SoakFindings(
         len(jobs),
         plan.counts,
         told.preempted,
         plan.recounts,
         told.refused,
-        [job for job in jobs if not ends[job]],
-        sorted(twice | {job for job, count in ends.items() if count > 1}),
+        lost,
+        sorted(twice),
         over,
         told.in_vain,
         leaked,
         max((started[job] - submitted[job] for job in started.keys() & submitted.keys()), default=0.0),
+        [line for _, line in sorted(said + done)],
     )

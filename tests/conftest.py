@@ -93,6 +93,9 @@ ONE_WORKER = {
 }
 """Files whose tests share a fixture that is dear to set up."""
 
+REMOTE = "testbed/remote"
+"""A folder of which that holds, too: its sshds, users and hosts are the machine's."""
+
 settings.register_profile("dally", deadline=None, derandomize="CI" in os.environ)
 """How long an example takes depends on what else the machine does.
 
@@ -137,8 +140,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if str(folder) in ONE_WORKER:
             item.add_marker(pytest.mark.xdist_group(str(folder)))
-        elif folder.is_relative_to("testbed/remote"):  # its sshds, users and hosts are the machine's
-            item.add_marker(pytest.mark.xdist_group("testbed/remote"))
+        elif folder.is_relative_to(REMOTE):
+            item.add_marker(pytest.mark.xdist_group(REMOTE))
     slow = [item for item in items if item.get_closest_marker("slow")]
     quick = [item for item in items if not item.get_closest_marker("slow")]
     items[:] = (_mixed(slow) if "PYTEST_XDIST_WORKER" in os.environ else slow) + quick
@@ -160,6 +163,21 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests of one worker fail by their own names, which `--last-failed` looks for: it runs all else."""
+    cache = getattr(session.config, "cache", None)
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        failed = cache.get("cache/lastfailed", {})
+        cache.set("cache/lastfailed", {_without_group(name): True for name in failed})
+
+
+def _without_group(name: str) -> str:
+    """A test's name without the group of it that pytest-xdist adds."""
+    test, _, group = name.rpartition("@")
+    return test if group in {*ONE_WORKER, REMOTE} else name
 
 
 def _is_slow(path: Path) -> bool:

@@ -94,7 +94,7 @@ ONE_WORKER = {
 """Files whose tests share a fixture that is dear to set up."""
 
 REMOTE = "testbed/remote"
-"""A folder of which that holds, too: its sshds, users and hosts are the machine's."""
+"""A folder whose tests go to one worker, too: its sshds, users and hosts are the machine's."""
 
 settings.register_profile("dally", deadline=None, derandomize="CI" in os.environ)
 """How long an example takes depends on what else the machine does.
@@ -167,7 +167,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tests of one worker fail by their own names, which `--last-failed` looks for: it runs all else."""
+    """Note failures by the tests' own names: with groups in them, `--last-failed` finds none and runs all."""
     cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
         failed = cache.get("cache/lastfailed", {})

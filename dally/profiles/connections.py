@@ -170,7 +170,7 @@ def _lanes(each: Transfer) -> Mapping[_Lane, float]:
     lanes = {(each.stage, each.links, True): 1.0}
     if each.to >= 0:
         lanes[each.to, each.links, False] = 1.0
-    for crossing in each.crossings:
-        lanes[-1 - crossing.left, crossing.level, True] = crossing.use
-        lanes[-1 - crossing.entered, crossing.level, False] = crossing.use
+    for crossed in each.crossed_links:
+        lanes[-1 - crossed.left, crossed.level, True] = crossed.use
+        lanes[-1 - crossed.entered, crossed.level, False] = crossed.use
     return lanes

@@ -15,7 +15,7 @@ from dally.cluster.topology import Link, Shape, slowest
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.allreduce import HEADERS, curve_time_s
 from dally.profiles.collectives import CollectiveKind, ring_steps, sent_share
-from dally.profiles.event_replay import Crossing, Transfer, replay_s
+from dally.profiles.event_replay import CrossedLinks, Transfer, replay_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.gloo_exchange import MOST_MESSAGES, exchange_time
 from dally.profiles.local_batch import Pass
@@ -108,7 +108,7 @@ class PricedEvent:
         measured: Whether its time was measured between ranks that lie so.
         share: Part of a machine's links that it takes meanwhile.
         held: Part of a message that the sender's kernel holds.
-        crossings: Which links those between other stages may cross, too.
+        crossed_links: Those of a message that messages of other stages may cross, too.
     """
 
     seconds: float
@@ -117,7 +117,7 @@ class PricedEvent:
     measured: bool
     share: float = 1.0
     held: float = 0.0
-    crossings: tuple[Crossing, ...] = ()
+    crossed_links: tuple[CrossedLinks, ...] = ()
 
 
 def replay_events(
@@ -178,7 +178,7 @@ def as_transfer(event: Event, price: PricedEvent, seconds: float, pace: float = 
         sent_s=inf if event.sent_s is None else event.sent_s * pace,
         share=price.share,
         held=price.held,
-        crossings=price.crossings,
+        crossed_links=price.crossed_links,
     )
 
 
@@ -214,8 +214,8 @@ def price_events(
             sent = tuple(_sent(event, size, spread))
             share = links.share(sent)
             held = min(1.0, SEND_BUFFER_BYTES / size)
-            crossings = tuple(links.crossings(ranks, key[1], sent)) if key[1].stages else ()
-            known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held, crossings)
+            crossed = tuple(links.of_message(ranks, key[1], sent)) if key[1].stages else ()
+            known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held, crossed)
         found.append(known[key])
     return found
 
@@ -396,7 +396,9 @@ class _Links:
         sending_s = [each / link.bandwidth_bps for link, each in zip(self._outside, sent, strict=False)]
         return sending_s[0] / max(sending_s) if sending_s and sending_s[0] else 1.0
 
-    def crossings(self, ranks: RankPlacement, message: _Groups, sent: Sequence[float]) -> Iterator[Crossing]:
+    def of_message(
+        self, ranks: RankPlacement, message: _Groups, sent: Sequence[float]
+    ) -> Iterator[CrossedLinks]:
         """The links out of machines, racks and so on that a message of the first pipeline crosses."""
         homes = np.repeat(np.arange(len(ranks.machines)), ranks.machines)
         sender, receiver = homes[_ranks_of(message, sum(ranks.machines))[0]].tolist()
@@ -405,7 +407,7 @@ class _Links:
             domains = tier.domains if level else range(len(ranks.machines))
             if domains[sender] != domains[receiver]:
                 use = sending_s[level] / sending_s[0]
-                yield Crossing(level, domains[sender], domains[receiver], use)
+                yield CrossedLinks(level, domains[sender], domains[receiver], use)
 
     def seconds(self, event: Event, size: float, spread: _Spread) -> float:
         """How long the links take for an event: the slowest decides, latencies add up."""

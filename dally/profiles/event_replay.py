@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 
-class Crossing(NamedTuple):
+class CrossedLinks(NamedTuple):
     """Links that a message crosses on its way out of one domain and into another.
 
     Attributes:
@@ -35,7 +35,7 @@ class Transfer(NamedTuple):
         sent_s: When the stage that sends a message cannot go on before it is sent; infinite: it never waits.
         share: Part of the links of its stage that it takes alone; less than 1 if links farther on are slower.
         held: The last part of a message, for which its sender does not wait: its kernel holds that.
-        crossings: The links of a message that those of other stages may cross, too.
+        crossed_links: Those of a message that messages of other stages may cross, too.
     """
 
     ready_s: float
@@ -47,7 +47,7 @@ class Transfer(NamedTuple):
     sent_s: float = inf
     share: float = 1.0
     held: float = 0.0
-    crossings: tuple[Crossing, ...] = ()
+    crossed_links: tuple[CrossedLinks, ...] = ()
 
 
 def replay_s(transfers: Iterable[Transfer], compute_s: float) -> float:

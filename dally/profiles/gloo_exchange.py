@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from dally.profiles.connections import Connections
-from dally.profiles.event_replay import Crossing, Transfer
+from dally.profiles.event_replay import CrossedLinks, Transfer
 
 MOST_MESSAGES = 64
 """An exchange of more is not followed message by message."""
@@ -48,9 +48,10 @@ def _exchanged_s(
     transfers = []
     for pair in pairs:
         left, entered = (places[rank] for rank in pair)
-        seconds = loads[pair[1 - back]] / (size - 1) if left != entered else 0.0
-        crossings = (Crossing(0, left, entered, 1.0),) if left != entered else ()
-        transfers.append(Transfer(0.0, 0.0, seconds, len(crossings), *pair, crossings=crossings))
+        crosses = left != entered
+        seconds = loads[pair[1 - back]] / (size - 1) if crosses else 0.0
+        links = (CrossedLinks(0, left, entered, 1.0),) if crosses else ()
+        transfers.append(Transfer(0.0, 0.0, seconds, int(crosses), *pair, crossed_links=links))
     connections = Connections(transfers, True)
     group_of = {rank: group for group in groups for rank in group}
     for rank in order:

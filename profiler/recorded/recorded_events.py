@@ -341,8 +341,8 @@ def _spread(
 def compute_that_takes(step_s: float, replayed_s: Callable[[float], float]) -> float:
     """All compute of a step, seconds, where the GPU is not waited for.
 
-    The calls are launched while the GPU still works on what was launched before. So their times are taken to
-    spread over compute as they do over the step, and compute to be as long as makes the replay take a step.
+    The calls are launched while the GPU still works on what was launched before, so that their times do not
+    tell what it computed between them. Compute is taken to be as long as makes the replay take a step.
 
     Args:
         step_s: The step.

@@ -68,7 +68,7 @@ class SoakFindings:
         in_vain: Jobs for which others were stopped, and that Slurm then did not start.
         leaked: What is held at the end.
         longest_wait_s: From submission to the first start.
-        traces: Of jobs that were lost or ran twice, when they began and ended, and what the controller did.
+        evidence: Of jobs that were lost or ran twice, when they began and ended, and what the controller did.
     """
 
     jobs: int
@@ -82,7 +82,7 @@ class SoakFindings:
     in_vain: list[str]
     leaked: str
     longest_wait_s: float
-    traces: list[str]
+    evidence: list[str]
 
     @property
     def good(self) -> bool:

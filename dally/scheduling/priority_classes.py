@@ -12,6 +12,7 @@ from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import stretch_s
 from dally.policies.common.placements import closest
+from dally.scheduling.spared_jobs import spare_higher_priority
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -78,11 +79,14 @@ class PriorityClasses:
         self._waits.pop(job.job_id, None)
 
     def complete(self, plan: Plan, now: float) -> Plan:
-        """The policy's plan, with what becomes of the jobs that it did not see: starts, and waits to explain.
+        """The policy's plan, less what it must not do, with what becomes of the jobs that it did not see.
 
-        Nothing is given to them while the policy stops or moves jobs: for whom, shows at the next look.
+        Those are starts, and waits to explain. Nothing is given to them while the policy stops or moves jobs:
+        for whom, shows at the next look.
         """
         state = self._state
+        if self._ratio:
+            plan = spare_higher_priority(plan, state, self._ratio)
         if not state.behind:
             return plan
         started = {each.job_id for each in plan.decisions if isinstance(each, Start)}

@@ -39,22 +39,30 @@ def exchange(instance: Instance, given: Ints) -> Ints:
 
 
 def descend(instance: Instance, given: Ints) -> Ints:
-    """Exchanges, and workers handed over from one job to another, until neither saves time."""
+    """Exchanges, and workers that are handed over or were idle, until neither saves time."""
     while True:
         given = exchange(instance, given)
         longer_s, shorter_s = handed_s(instance, given)
+        idle = instance.workers - given.sum(axis=0)
         # The best pair of a kind is among the two best givers and the two best takers of that kind.
         givers, takers = (np.argsort(change_s, axis=0)[:2] for change_s in (longer_s, shorter_s))
-        best, best_s = None, -_LEAST * instance.times_s(given).sum()
+        best: tuple[int | None, int, int] | None = None
+        best_s = -_LEAST * instance.times_s(given).sum()
         for kind in range(len(instance.workers)):
-            for giver, taker in product(givers[:, kind], takers[:, kind]):
-                change_s = longer_s[giver, kind] + shorter_s[taker, kind]
+            offers: list[tuple[int | None, float]] = [
+                (int(giver), longer_s[giver, kind]) for giver in givers[:, kind]
+            ]
+            if idle[kind] > 0:
+                offers.append((None, 0.0))
+            for (giver, lost_s), taker in product(offers, takers[:, kind]):
+                change_s = lost_s + shorter_s[taker, kind]
                 if giver != taker and change_s < best_s:
                     best, best_s = (giver, taker, kind), change_s
         if best is None:
             return given
         giver, taker, kind = best
-        given[giver, kind] -= 1
+        if giver is not None:
+            given[giver, kind] -= 1
         given[taker, kind] += 1
 
 

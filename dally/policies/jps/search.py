@@ -75,7 +75,8 @@ class Search:
 
     def guided(self, most_markets: int) -> FoundPlacement:
         """From the guided category down, with a market after each descent; then by single workers."""
-        if not self.hold(guided_category(self.instance)):
+        self.hold(guided_category(self.instance))
+        if not np.isfinite(self._found().score):
             self.hold(self.instance.least)  # types asked for can make any category but this impossible
         better = True
         while better and self.markets < most_markets:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dally.policies.jps.categories import count_categories
+from dally.policies.jps.categories import count_categories, guided_category
 from dally.policies.jps.descent import descend, exchange
 from dally.policies.jps.instance import Instance
 from dally.policies.jps.market import price_ascent
@@ -77,3 +77,17 @@ def test_weighing_fairness_never_lowers_it(instance: Instance) -> None:
     fast, fair = Search(instance).enumerated(), Search(instance, beta=0.9).enumerated()
     assert fair.fairness >= fast.fairness - 1e-9
     assert fair.mean_s >= fast.mean_s - 1e-9
+
+
+def test_the_guided_search_leaves_a_category_that_types_make_impossible() -> None:
+    """Two jobs accept only workers of which there are two; the category gives them three."""
+    instance = Instance(
+        speeds=np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]),
+        workers=np.array([2, 2]),
+        work=np.array([100.0, 1.0, 1.0]),
+        comm_s=np.array([0.0, 0.0, 0.0]),
+        least=np.array([1, 1, 1]),
+        most=np.array([2, 2, 2]),
+    )
+    assert guided_category(instance).tolist() == [2, 1, 1]
+    assert Search(instance).guided(6).given.tolist() == [[1, 0], [1, 0], [0, 2]]

@@ -18,6 +18,12 @@ _GATHERED_TWICE = 1.5
 """FSDP gathers a parameter before forward and again before backward, and reduces its gradient once; ZeRO-1
 and 2 gather it once. So elements gathered are twice or once those reduced."""
 
+_LEAST_GATHERED = 0.05
+"""Of what is reduced, less is gathered of a network's buffers, which DDP sends to all in each step."""
+
+_SAME = 0.01
+"""By so much may what is reduced differ from the optimizer's parameters and still be their gradients."""
+
 _NAMED = 8
 """So many ranks are named that left no record."""
 
@@ -117,7 +123,7 @@ def group_traffic(record: RankRecord) -> tuple[list[AxisTraffic], list[str]]:
         if group is None:
             doubts.append(f"group {name} sends, and its ranks are not known")
         elif len(group.ranks) > 1:
-            axis = _axis(calls, group.description, doubts)
+            axis = _axis(calls, group.description, record.parameters, doubts)
             sent_bytes = sum(each.sent_bytes(len(group.ranks)) for each in calls)
             lasted_s = [each.lasted_s for each in calls if each.lasted_s is not None]
             known_s = sum(lasted_s) if len(lasted_s) == len(calls) else None
@@ -125,19 +131,26 @@ def group_traffic(record: RankRecord) -> tuple[list[AxisTraffic], list[str]]:
     return found, doubts
 
 
-def _axis(calls: Sequence[Collective], description: str, doubts: list[str]) -> Axis:
-    """What a group of ranks shares: its program's own word, or what it sends."""
+def _axis(calls: Sequence[Collective], description: str, parameters: int, doubts: list[str]) -> Axis:
+    """What a group of ranks shares: its program's own word, or what it sends.
+
+    Gradients are mostly reduced in flat buckets. A program that reduces each as it is, reduces just as many
+    elements as its optimizer trains.
+    """
     shaped = sum(each.elements for each in calls if not each.is_flat)
     flat = sum(each.elements for each in calls if each.is_flat)
+    reduced = sum(each.elements for each in calls if each.kind in REDUCING)
     if any(each.kind is CollectiveKind.ALL_TO_ALL for each in calls):
         seen = Axis.EXPERT
+    elif shaped <= flat or (parameters and abs(reduced - parameters) <= _SAME * parameters):
+        seen = Axis.DATA
     else:
-        seen = Axis.TENSOR if shaped > flat else Axis.DATA
+        seen = Axis.TENSOR
     words = set(re.findall("[a-z]+", description.lower()))
     named = [axis for axis, known in _WORDS.items() if words & known]
     if seen in named or not named:
         return seen
-    if (seen, named[0]) != (Axis.TENSOR, Axis.CONTEXT):  # both send activations
+    if named[0] is not Axis.CONTEXT or seen is Axis.DATA:  # ring or Ulysses, it sends activations
         doubts.append(f"group {description} sends what {seen} sends, and its name says {named[0]}")
     return named[0]
 
@@ -178,7 +191,7 @@ def _plan(record: RankRecord, traffic: Sequence[AxisTraffic], doubts: list[str])
     replicas = record.world // others
     if sizes[Axis.DATA] == 1 < replicas:
         doubts.append(f"{replicas} replicas were seen to send each other nothing")
-    elif sizes[Axis.DATA] != replicas:
+    elif sizes[Axis.DATA] not in (replicas, replicas * sizes[Axis.CONTEXT]):  # both share the weights
         doubts.append(
             f"{_shown(sizes)} make {others * sizes[Axis.DATA]} ranks, and the job has {record.world}"
         )
@@ -209,13 +222,17 @@ def _zero_stage(record: RankRecord, groups: Sequence[tuple[int, ...]]) -> int:
         group = record.groups.get(each.group)
         if group is None or group.ranks not in groups or each.elements < SMALL:
             continue
-        if each.kind is CollectiveKind.ALL_GATHER:
+        if each.kind is CollectiveKind.ALL_GATHER and each.is_flat:
             gathered[each.group] += each.elements * len(group.ranks)
+        elif each.kind is CollectiveKind.BROADCAST:  # by each owner in turn
+            gathered[each.group] += each.elements
         elif each.kind in REDUCING:
             reduced[each.group] += each.elements
     if not gathered:
         return 0
     shard, elements = gathered.most_common(1)[0]
+    if elements < _LEAST_GATHERED * reduced[shard]:
+        return 0
     return 3 if elements > _GATHERED_TWICE * reduced[shard] else 1
 
 

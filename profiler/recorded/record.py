@@ -38,7 +38,8 @@ _SCHEMAS = (1, 2, 3)
 """Version 1 tells no times of the record itself, version 2 not when messages were waited for."""
 
 _NO_WHOLE_STEP = "one step has more collectives than PyTorch remembers; TORCH_FR_BUFFER_SIZE sets how many"
-
+_NOW_AND_THEN = "its typical step sends nothing, and what others send is not counted"
+"""As where ranks average their weights every so many steps."""
 
 _KINDS = {
     "allreduce": CollectiveKind.ALL_REDUCE,
@@ -129,6 +130,7 @@ class RankRecord:
         launched: Whether calls only launch what the GPU does later, as with NCCL.
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
+        parameters: Elements that its optimizer trains; 0 if unknown, as in old records.
         stepped_s: When the optimizer stepped, seconds since 1970.
         begun_s: When its process group was there, seconds since 1970; of old records the first step.
         written_s: When the record was written; of old records the last step.
@@ -145,6 +147,7 @@ class RankRecord:
     launched: bool
     step_s: float
     steps: int
+    parameters: int
     stepped_s: tuple[float, ...]
     begun_s: float
     written_s: float
@@ -259,7 +262,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         entries += _messages(about.get("received", ()), CollectiveKind.RECEIVE)
     entries.sort(key=lambda each: each.at_s)
     steps_s = [at_ns / 1e9 for at_ns in about["steps_ns"]]
-    typical, called_s, step_s = _typical_step(entries, steps_s)
+    typical, called_s, step_s, lack = _typical_step(entries, steps_s)
     if not step_s:
         raise InputError(f"{path}: saw no two steps of an optimizer of torch.optim; let the job run longer")
     return RankRecord(
@@ -277,10 +280,11 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         launched=any("nccl" in entry["profiling_name"] for entry in trace.get("entries", ())),
         step_s=step_s,
         steps=len(steps_s),
+        parameters=int(about.get("parameters", 0)),
         stepped_s=tuple(steps_s),
         begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
         written_s=about.get("written_ns", about["steps_ns"][-1]) / 1e9,
-        lacks=about.get("lacks", "") or ("" if typical or not entries else _NO_WHOLE_STEP),
+        lacks=about.get("lacks", "") or (lack if entries else ""),
     )
 
 
@@ -310,19 +314,20 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
 
 def _typical_step(
     entries: Sequence[Collective], steps_s: Sequence[float]
-) -> tuple[tuple[Collective, ...], tuple[float, ...], float]:
+) -> tuple[tuple[Collective, ...], tuple[float, ...], float, str]:
     """The collectives of the step that sends a median number of elements, their times, and that of a step.
 
-    Flight Recorder keeps the last calls only: a step counts if it begins after the first that is kept.
+    If that step has none and others may, also why. Flight Recorder keeps the last calls only: a step counts
+    if it begins after the first that is kept.
     """
     if len(steps_s) < 2:
-        return (), (), 0.0
+        return (), (), 0.0, ""
     settled = steps_s[SETTLING_STEPS:] if len(steps_s) > SETTLING_STEPS + 1 else steps_s
     step_s = median(after - before for before, after in pairwise(settled))
     first_s = entries[0].at_s if entries else 0.0
     whole = [(before, after) for before, after in pairwise(settled) if before >= first_s][-20:]
     if not whole:
-        return (), (), step_s
+        return (), (), step_s, _NO_WHOLE_STEP
     steps = [
         tuple(_since(before, each) for each in entries if before < each.at_s <= after)
         for before, after in whole
@@ -331,7 +336,8 @@ def _typical_step(
     alike = [step for step in steps if _calls(step) == _calls(typical)]
     same = [*zip(*alike, strict=True)]
     called_s = tuple(median(each.at_s for each in calls) for calls in same)
-    return tuple(map(_typical_call, typical, same)), called_s, step_s
+    lack = _NOW_AND_THEN if any(steps) and not typical else ""
+    return tuple(map(_typical_call, typical, same)), called_s, step_s, lack
 
 
 def _since(start_s: float, call: Collective) -> Collective:

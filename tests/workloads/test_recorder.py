@@ -36,7 +36,7 @@ def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("script", "name", "ranks", "plan"),
     [
-        ("plain.py", "ddp", 2, "dp=2"),
+        ("plain.py", "by-hand", 2, "dp=2"),
         ("plain.py", "hsdp", 4, "dp=4,zero=3"),
         ("plain.py", "tp", 4, "tp=2,dp=2,zero=1"),
         ("plain.py", "pp", 2, "pp=2"),

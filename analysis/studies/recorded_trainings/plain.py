@@ -72,6 +72,8 @@ for _ in range(int(steps)):
     if schedule is None:
         time.sleep(float(sleep_s))  # the forward pass of a larger model
         model(torch.randn(int(batch), wide, device=device)).sum().backward()
+        for each in model.parameters() if plan == "by-hand" else ():
+            dist.all_reduce(each.grad)
     else:
         samples = torch.randn(int(batch), wide, device=device)
         schedule.step(*[samples] * (rank == 0), target=samples if rank == world - 1 else None)

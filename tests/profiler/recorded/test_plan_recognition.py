@@ -15,9 +15,11 @@ BUCKET, SHAPE = [1 << 20], [4, 512, 64]
 REDUCE, GATHER, SCATTER = "nccl:all_reduce", "nccl:_all_gather_base", "nccl:_reduce_scatter_base"
 
 
-def recognised(folder: Path, world: int, groups: Groups, step: list[dict[str, Any]]) -> RecognisedPlan:
+def recognised(
+    folder: Path, world: int, groups: Groups, step: list[dict[str, Any]], parameters: int = 0
+) -> RecognisedPlan:
     """The plan of a job of whose ranks the first left a record."""
-    write(folder, 0, world, groups, step)
+    write(folder, 0, world, groups, step, parameters=parameters)
     return recognise(read_run(folder).records)
 
 
@@ -45,6 +47,29 @@ def test_gradients_reduced_to_their_owner_are_zero(tmp_path: Path) -> None:
     step = [entry("0", "nccl:reduce", BUCKET), entry("0", GATHER, [BUCKET[0] // 8])]
     found = recognised(tmp_path, 8, {"0": (range(8), "")}, step)
     assert (str(found.plan), found.traffic[0].calls) == ("dp=8,zero=1", 2)
+
+
+def test_parameters_that_each_owner_sends_to_all_are_zero(tmp_path: Path) -> None:
+    step = [entry("0", REDUCE, [4 << 20]), *[entry("0", "nccl:broadcast", BUCKET)] * 4]
+    assert str(recognised(tmp_path, 4, {"0": (range(4), "")}, step).plan) == "dp=4,zero=1"
+
+
+def test_buffers_of_a_network_and_gathered_features_are_no_parameters(tmp_path: Path) -> None:
+    step = [
+        entry("0", "nccl:broadcast", [1 << 14]),
+        *[entry("0", REDUCE, BUCKET)] * 3,
+        entry("0", GATHER, [1024, 512]),
+    ]
+    assert str(recognised(tmp_path, 8, {"0": (range(8), "")}, step).plan) == "dp=8"
+
+
+def test_gradients_that_a_program_reduces_one_by_one_are_data_parallel(tmp_path: Path) -> None:
+    """They keep their shapes, as activations do; but they are as many as the optimizer's parameters."""
+    step = [entry("0", REDUCE, shape) for shape in ([256, 64], [256], [64, 256], [10])]
+    parameters = 2 * 256 * 64 + 256 + 10
+    assert str(recognised(tmp_path, 4, {"0": (range(4), "")}, step, parameters=parameters).plan) == "dp=4"
+    activations = recognised(tmp_path, 4, {"0": (range(4), "")}, step, parameters=2 * parameters)
+    assert str(activations.plan) == "tp=4"
 
 
 def test_shards_and_replicas_that_cross_are_one_data_axis(tmp_path: Path) -> None:
@@ -78,6 +103,13 @@ def test_the_programs_own_word_tells_context_from_tensor(tmp_path: Path) -> None
     groups: Groups = {"1": ([0, 1], "CONTEXT_PARALLEL_GROUP"), "2": ([0, 2], "DATA_PARALLEL_GROUP")}
     step = [*[entry("1", GATHER, SHAPE)] * 4, entry("2", REDUCE, BUCKET)]
     assert str(recognised(tmp_path, 4, groups, step).plan) == "cp=2,dp=2"
+
+
+def test_ranks_that_share_a_context_reduce_gradients_together(tmp_path: Path) -> None:
+    groups: Groups = {"0": (range(8), "default_pg"), "1": ([0, 1], "mesh_cp")}
+    step = [*[entry("1", "nccl:all_to_all", SHAPE)] * 4, entry("0", REDUCE, BUCKET)]
+    found = recognised(tmp_path, 8, groups, step)
+    assert (str(found.plan), found.doubts[1:]) == ("cp=2,dp=4", ())
 
 
 def test_what_stages_receive_makes_no_other_axis(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -140,3 +141,14 @@ def test_the_last_run_that_trained_is_read_and_the_others_are_named(tmp_path: Pa
 def test_a_step_with_more_collectives_than_are_remembered_is_told(tmp_path: Path) -> None:
     write(tmp_path, 0, 2, PAIR, [entry("0", "nccl:all_reduce", [8])], kept=1)
     assert "rank 0: one step has more collectives than PyTorch remembers" in read_run(tmp_path).notes[0]
+
+
+def test_a_job_that_sends_every_fourth_step_only_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path, 0, 2, PAIR, [entry("0", "gloo:all_reduce", [512])])
+    with gzip.open(path) as file:
+        about, trace = (json.loads(line) for line in file)
+    with gzip.open(path, "wt") as file:
+        file.write(f"{json.dumps(about)}\n{json.dumps({'entries': trace['entries'][::4]})}")
+    assert read_run(tmp_path).notes == (
+        "rank 0: its typical step sends nothing, and what others send is not counted",
+    )

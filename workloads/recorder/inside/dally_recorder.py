@@ -146,6 +146,14 @@ class RankRecorder:
             if first in (None, optimizer):
                 self.steps.append(time.time_ns())
 
+    def _parameters(self) -> int:
+        """Elements that the optimizer trains; 0 if that cannot be told."""
+        with suppress(Exception):
+            optimizer: Any = self._optimizer and self._optimizer()
+            trained = [each for group in optimizer.param_groups for each in group["params"]]
+            return sum(each.numel() for each in trained if each.requires_grad)
+        return 0
+
     def _note_groups(self) -> None:
         """Remember the process groups while there are any: a job may take them down before it ends."""
         distributed = _distributed()
@@ -194,6 +202,7 @@ class RankRecorder:
                 "steps_ns": list(self.steps),
                 "sent": list(self.sent),
                 "received": list(self.received),
+                "parameters": self._parameters(),
             }
             path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
             if not self.steps and path.exists():

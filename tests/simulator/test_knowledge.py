@@ -22,10 +22,11 @@ from dally.state import ClusterState
 from dally.testing.worlds import racks, simulate
 from dally.traces import load_trace
 from simulator.engine import Engine
+from tests.policy_groups import QUICK
 
 AUTHOR = load_profiles("dally")
 MODELS = ("resnet50", "bert-large", "")
-FIRST_END_S = 20_000.0
+FIRST_END_S = 8_000.0
 """No job ends before, whatever its duration."""
 
 
@@ -54,8 +55,13 @@ def before_first_end(policy: str, knows: Known, workload: Sequence[Job]) -> list
     return [event for event in result.events if event["t"] < FIRST_END_S]
 
 
-@pytest.mark.parametrize("knowledge", [Knowledge.NONE, Knowledge.HISTORY, Knowledge.LIMITS, Knowledge.AUTO])
-@pytest.mark.parametrize("policy", policy_names())
+@pytest.mark.parametrize(
+    ("policy", "knowledge"),
+    [
+        *((policy, each) for policy in policy_names() for each in (Knowledge.NONE, Knowledge.AUTO)),
+        *((policy, each) for policy in QUICK for each in (Knowledge.HISTORY, Knowledge.LIMITS)),
+    ],
+)
 def test_durations_change_nothing_before_the_first_job_ends(policy: str, knowledge: Knowledge) -> None:
     durations_s = [FIRST_END_S * (2 + number % 7) for number in range(10)]
     one, other = jobs(durations_s), jobs([*reversed(durations_s[1:]), 77_777.0])
@@ -111,7 +117,7 @@ def test_an_error_changes_the_order() -> None:
 
 def mean_jct_s(seed: int, knowledge: Knowledge) -> float:
     """Of jobs of a tail as long as Venus's on a crowded machine, all with the same limit."""
-    workload = "venus-like:jobs=300,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
+    workload = "venus-like:jobs=150,gpus=1:3/2:1/4:1,load=1.2,cluster_gpus=16,max_s=400000"
     alike = [replace(job, time_limit_s=1e6) for job in load_trace(workload, seed=seed).jobs]
     topology = racks([[4] * 4])
     state = ClusterState(topology, CostModel(topology), Known(knowledge))

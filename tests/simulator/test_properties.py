@@ -45,11 +45,11 @@ def on_worlds(policy: str, most: int, check: Callable[[World], None]) -> None:
 )
 @every_policy
 def test_what_must_hold_for_every_policy(policy: str, holds: Callable[[str, World], None]) -> None:
-    on_worlds(policy, 6, lambda world: holds(policy, world))
+    on_worlds(policy, 5, lambda world: holds(policy, world))
 
 
 @every_policy
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(gpus=st.lists(st.integers(1, 12), min_size=1, max_size=8))
 def test_a_lone_job_runs_at_once_for_its_ideal_time(policy: str, gpus: list[int]) -> None:
     """Jobs far apart meet an idle cluster: nobody waits, nobody is preempted."""
@@ -62,17 +62,13 @@ def test_a_lone_job_runs_at_once_for_its_ideal_time(policy: str, gpus: list[int]
 
 @every_policy
 def test_overload_ends_and_takes_no_longer_than_the_work(policy: str) -> None:
-    """Four times more work than GPU time to do it before the last arrival: the run still ends."""
-    jobs = [Job(f"j{n}", n * 100.0, 1 + n % 8, 20_000.0) for n in range(20 if policy in SEARCHING else 40)]
+    """Four times more work than GPU time to do it before the last arrival: the run still ends.
+
+    Some simulators write 0.1 MB a job. A policy as it comes leaves a few lines, however often it stops jobs.
+    """
+    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(20 if policy in SEARCHING else 40)]
     result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
     assert {record.status for record in result.outcome.records} == {"COMPLETED"}
     work = sum(job.gpus * job.duration_s for job in jobs)
-    assert result.outcome.end_s <= 3 * work / 32 + 12_000
-
-
-@pytest.mark.parametrize("policy", policy_names())
-def test_output_stays_small_under_churn(policy: str) -> None:
-    """Some simulators write 0.1 MB a job; a job here leaves a few lines."""
-    jobs = [Job(f"j{n}", n * 50.0, 1 + n % 8, 8_000.0) for n in range(40 if policy in SEARCHING else 120)]
-    result = simulate(policy, racks([[8, 8], [8, 8]]), jobs)
-    assert len(result.log) / len(jobs) < 8_000
+    assert result.outcome.end_s <= 3 * work / 32 + 4_800
+    assert policy in VARIANTS or len(result.log) / len(jobs) < 4_500

@@ -8,7 +8,6 @@ import pytest
 from dally.policies.registry import parse_policy
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, simulate
-from tests.policy_groups import QUICK
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 pytestmark = [
@@ -24,7 +23,7 @@ def run(policy: str, inputs: Inputs, folder: Path) -> Run:
     return simulate(load_scenario(inputs), parse_policy(policy), folder / "run")
 
 
-@pytest.mark.parametrize("policy", [name for name in QUICK if name != "drl"])  # its nets take a minute
+@pytest.mark.parametrize("policy", ["srsf-delay", "dally", "tiresias", "slurm"])
 def test_lingjun_on_its_own_topology(policy: str, tmp_path: Path) -> None:
     trace, topology = TRACES / "alibaba_lingjun.csv.gz", TRACES / "alibaba_lingjun_topo.csv"
     result = run(policy, real(str(trace), str(topology)), tmp_path)
@@ -40,9 +39,9 @@ def test_venus_at_a_higher_load(tmp_path: Path) -> None:
     assert result.summary.preemptions > 0
 
 
-def test_a_week_of_philly_on_its_own_machines(tmp_path: Path) -> None:
+def test_two_days_of_philly_on_its_own_machines(tmp_path: Path) -> None:
     trace, machines = TRACES / "philly.csv.gz", TRACES / "philly_cluster_machine_list.csv"
-    inputs = real(str(trace), str(machines), start_s=4_062_780, end_s=4_667_580)
+    inputs = real(str(trace), str(machines), start_s=4_062_780, end_s=4_235_580)
     result = run("dally", inputs, tmp_path)
     assert result.complete
-    assert result.summary.completed > 5000
+    assert result.summary.completed == 1999

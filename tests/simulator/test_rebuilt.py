@@ -37,6 +37,6 @@ POLICIES = (
     ],
 )
 def test_a_rebuilt_scheduler_decides_the_same(policy: str, knowledge: Knowledge) -> None:
-    examples = 3 if policy.partition(":")[0] in SEARCHING else 8
+    examples = 2 if policy.partition(":")[0] in SEARCHING else 5
     more = settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     more(given(world=WORLDS)(lambda world: a_rebuilt_policy_decides_the_same(policy, world, knowledge)))()

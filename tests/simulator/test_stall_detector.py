@@ -79,7 +79,7 @@ def test_asking_for_ever_and_starting_nobody_ends_the_run() -> None:
 
 
 def test_turns_a_little_longer_than_the_restart_are_slow_and_end() -> None:
-    outcome = run(EndlessTurns(lambda now: 11.0))
+    outcome = run(EndlessTurns(lambda now: 11.0), duration_s=5_000)
     assert outcome.complete
     assert outcome.moments > 2 * WINDOW
 

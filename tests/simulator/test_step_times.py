@@ -97,7 +97,7 @@ def test_a_job_tells_once_in_a_run_and_not_before_it_has_run_for_a_while(tmp_pat
     assert sum(told.values()) > 10
 
 
-@pytest.mark.parametrize("policy", ["srsf-delay", "gavel", "hadar", "jps", "pollux", "dally:lease_s=600"])
+@pytest.mark.parametrize("policy", ["srsf-delay", "gavel", "hadar", "jps", "dally:lease_s=600"])
 def test_its_recording_is_decided_again(policy: str, tmp_path: Path) -> None:
     path = tmp_path / "facts.jsonl"
     run(KNOWN, path, policy)

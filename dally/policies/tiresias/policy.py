@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from dally.policies.common.job_queue import DemandQueue, DemandRound
 from dally.policies.common.knobs import knob
 from dally.policies.common.leases import ScatteredLeases
 from dally.policies.common.placements import Placement, accepted, closest, find_victims
-from dally.policies.common.ranking import Ranking
+from dally.policies.common.ranking import Rank, Ranking
 from dally.policies.common.rounds import next_multiple
 from dally.policies.tiresias.attained_service import AttainedService, queue_limits
 from dally.policies.tiresias.skew import skew
@@ -357,14 +358,10 @@ class TiresiasRound:
 
     def _make_room(self, job: JobState) -> Placement | None:
         """Stop jobs with a lower priority, the lowest first, if that lets the job start."""
-        policy, running = self._policy, self._policy.running
+        policy = self._policy
         rank = (*policy.key(job), job.order)
-        candidates = (
-            victim
-            for victim in takewhile(lambda other: running.rank(other) > rank, reversed(running))
-            if victim.preemptible and victim not in policy.sure
-            if victim.since_s < self.now and victim not in self.evictions
-        )
+        lower = takewhile(lambda other: other[0] > rank, self._stoppable)
+        candidates = (victim for _, victim in lower if victim not in self.evictions)
         victims = find_victims(self._state.free, candidates, job.job, self._policy.highest(job))
         if not victims:
             return None
@@ -376,6 +373,16 @@ class TiresiasRound:
                 reason = f"queue {lost} goes by start, and {job.job_id} started before"
             self.evictions.stop(victim, job, reason)
         return self._place(job)
+
+    @cached_property
+    def _stoppable(self) -> list[tuple[Rank, JobState]]:
+        """The jobs that may be stopped at this moment, with their ranks, the lowest priority first."""
+        running, sure = self._policy.running, self._policy.sure
+        return [
+            (running.rank(job), job)
+            for job in reversed(running)
+            if job.preemptible and job not in sure and job.since_s < self.now
+        ]
 
     def _service(self, job: JobState) -> str:
         """A job's queue and what it has attained, in words."""

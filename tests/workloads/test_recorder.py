@@ -38,9 +38,6 @@ def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.Complete
     [
         ("plain.py", "by-hand", 2, "dp=2"),
         ("plain.py", "hsdp", 4, "dp=4,zero=3"),
-        ("plain.py", "tp", 4, "tp=2,dp=2,zero=1"),
-        ("plain.py", "pp", 2, "pp=2"),
-        ("experts.py", "30", 4, "dp=4,ep=2"),
         pytest.param("hf_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
         pytest.param("lightning_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
     ],
@@ -48,6 +45,7 @@ def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.Complete
 def test_the_plan_of_a_script_is_recognised(
     tmp_path: Path, script: str, name: str, ranks: int, plan: str
 ) -> None:
+    """Those of other plans are recognised where their bytes are counted: `test_recorded_jobs.py`."""
     for package in PACKAGES.get(script, ()):
         if find_spec(package) is None:  # the ranks import it, which takes seconds
             pytest.skip(f"{package} is not installed")

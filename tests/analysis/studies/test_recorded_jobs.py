@@ -20,6 +20,7 @@ from analysis.studies.recorded_jobs import (
 from dally.hosts.network import Traffic
 from dally.profiles.collectives import CollectiveKind
 from profiler.launch.here import count_gpus
+from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import read_run
 from tests.profiler.recorded.jobs import entry, write
 
@@ -29,19 +30,29 @@ MOST = 0.02
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "training",
+    ("training", "plan"),
     [
-        RecordedTraining("messages of 4 KB", "plain.py", ("pp", "20", "256", "0"), 2),
-        RecordedTraining("weights scattered at the start", "plain.py", ("tp", "8", "64", "0", "8"), 4),
-        RecordedTraining("weights spread at the start", "plain.py", ("ddp", "8", "64", "0", "8"), 2),
-        RecordedTraining("all to all", "experts.py", ("8",), 4),
+        (RecordedTraining("messages of 4 KB", "plain.py", ("pp", "20", "256", "0"), 2), "pp=2"),
+        (
+            RecordedTraining("weights scattered at the start", "plain.py", ("tp", "8", "64", "0", "8"), 4),
+            "tp=2,dp=2,zero=1",
+        ),
+        (
+            RecordedTraining("weights spread at the start", "plain.py", ("ddp", "8", "64", "0", "8"), 2),
+            "dp=2",
+        ),
+        (RecordedTraining("all to all", "experts.py", ("8",), 4), "dp=4,ep=2"),
     ],
-    ids=lambda training: training.name,
+    ids=lambda value: value.name if isinstance(value, RecordedTraining) else "",
 )
-def test_ranks_record_what_the_kernel_counts(tmp_path: Path, training: RecordedTraining) -> None:
+def test_ranks_record_what_the_kernel_counts_and_their_plan_is_recognised(
+    tmp_path: Path, training: RecordedTraining, plan: str
+) -> None:
     place = Place("a rack", ((1,) * training.ranks,), 1e9, 1e9)
     run, links = run_recorded(training, place, tmp_path)
     assert abs(sent_bytes(run.records, links).difference) < MOST
+    found = recognise(run.records)
+    assert (str(found.plan), found.doubts) == (plan, ())
 
 
 RACKS_OF_RANKS = (["r1", "r1", "r2", "r2"], ["r1", "r2", "r1", "r2"])

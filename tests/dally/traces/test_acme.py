@@ -8,7 +8,6 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.profiles.parallel.transformer import read_model
-from dally.traces import load_trace
 from dally.traces.generators import generate
 
 TYPES = ("evaluation", "pretraining", "debugging", "other")
@@ -16,7 +15,7 @@ TYPES = ("evaluation", "pretraining", "debugging", "other")
 
 @pytest.fixture(scope="module")
 def jobs() -> list[Job]:
-    return list(load_trace("kalos-like:jobs=60000", seed=1).jobs)
+    return list(generate("kalos-like:jobs=60000", 1))
 
 
 def of_type(jobs: list[Job], name: str) -> list[Job]:

@@ -1,6 +1,6 @@
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import log
 from statistics import fmean, pstdev
@@ -10,13 +10,13 @@ import pytest
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.scheduling.likeness import stem
-from dally.traces import GENERATORS, Workload, load_trace, summarize
+from dally.traces import GENERATORS, load_trace, summarize
 from dally.traces.generators import generate
 from dally.traces.summary import percentile
 
 
-def gaps_s(workload: Workload) -> list[float]:
-    times = [job.submit_s for job in workload.jobs]
+def gaps_s(jobs: Sequence[Job]) -> list[float]:
+    times = [job.submit_s for job in jobs]
     return [later - earlier for earlier, later in pairwise(times)]
 
 
@@ -67,7 +67,7 @@ def test_dally_poisson_has_the_published_counts_gap_and_gpu_hours(seed: int) -> 
         "mobilenetv3": 125, "bert-large": 125, "resnet50": 125, "alexnet": 29, "vgg11": 4, "resnet18": 3
     }  # fmt: skip
     assert summarize(workload).gpu_hours == pytest.approx(13_413, rel=1e-3)
-    assert fmean(gaps_s(workload)) == pytest.approx(1453, abs=0.1)
+    assert fmean(gaps_s(workload.jobs)) == pytest.approx(1453, abs=0.1)
     assert summarize(workload).gap_cv == pytest.approx(1, abs=0.2)
 
 
@@ -83,20 +83,20 @@ def test_dally_poisson_has_the_published_counts_gap_and_gpu_hours(seed: int) -> 
 def test_a_fitted_workload_has_the_published_statistics(
     name: str, mu: float, sigma: float, gap_s: float, cv: float, one_gpu: float
 ) -> None:
-    workload = load_trace(f"{name}:jobs=50000,max_s=1e12", seed=1)
-    logs = [math.log(job.duration_s) for job in workload.jobs]
-    gaps = gaps_s(workload)
+    jobs = [*generate(f"{name}:jobs=20000,max_s=1e12", 1)]
+    logs = [math.log(job.duration_s) for job in jobs]
+    gaps = gaps_s(jobs)
     assert fmean(logs) == pytest.approx(mu, abs=0.06)
     assert pstdev(logs) == pytest.approx(sigma, rel=0.03)
     assert fmean(gaps) == pytest.approx(gap_s, rel=0.06)
     assert pstdev(gaps) / fmean(gaps) == pytest.approx(cv, rel=0.08)
-    assert sum(job.gpus == 1 for job in workload.jobs) / 50_000 == pytest.approx(one_gpu, abs=0.01)
+    assert sum(job.gpus == 1 for job in jobs) / 20_000 == pytest.approx(one_gpu, abs=0.01)
 
 
 def test_eight_gpu_jobs_of_philly_follow_their_own_fit() -> None:
     logs = [
         math.log(job.duration_s)
-        for job in load_trace("philly-like:jobs=100000,max_s=1e12").jobs
+        for job in generate("philly-like:jobs=30000,max_s=1e12", 0)
         if job.gpus == 8
     ]
     assert fmean(logs) == pytest.approx(9.01, abs=0.15)

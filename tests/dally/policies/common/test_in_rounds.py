@@ -66,7 +66,7 @@ class EqualTurns(InRounds):
 TURNS = PolicySpec("turns", EqualTurns, TurnKnobs())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS)
 def test_every_job_ends_once_and_no_gpu_is_held_twice(world: World) -> None:
     every_job_ends_once(TURNS, world)

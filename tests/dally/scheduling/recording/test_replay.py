@@ -41,7 +41,7 @@ def busy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_decides_its_recording_again(policy: str) -> None:
-    @settings(max_examples=4 if policy in SEARCHING else 8, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=2 if policy in SEARCHING else 5, suppress_health_check=[HealthCheck.too_slow])
     @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
     def holds(world: World) -> None:
         with TemporaryDirectory() as folder:
@@ -168,7 +168,7 @@ def test_another_policy_is_asked_on_the_same_facts(busy: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_can_be_asked_on_the_facts_of_another(busy: Path, policy: str) -> None:
     found = replay(busy, policy)
-    assert found.decisions == replay(busy).decisions
+    assert found.decisions == sum("plan" in line or "again" in line for line in read(busy))
     assert (found.differing == 0) == (policy == POLICY)
 
 

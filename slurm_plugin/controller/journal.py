@@ -130,6 +130,7 @@ class Journal:
 
     def _connect(self) -> None:
         self._broken = ""
+        self._written: dict[str, str] = {}  # the facts as this process wrote them last
         self._database = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_S)
         self._database.text_factory = as_text
 
@@ -281,6 +282,7 @@ class Journal:
             self._database.execute("COMMIT")
         except BaseException:
             self._database.rollback()
+            self._written.clear()
             raise
 
     def _fact(self, name: str) -> str | None:
@@ -288,7 +290,11 @@ class Journal:
         return None if row is None else str(row[0])
 
     def _set(self, name: str, value: object) -> None:
-        self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, str(value)))
+        """Write a fact that changes: while the epoch is ours nobody else does, and most stay as they are."""
+        text = str(value)
+        if self._written.get(name) != text:
+            self._database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, text))
+            self._written[name] = text
 
 
 def _locked(path: Path) -> TextIO:

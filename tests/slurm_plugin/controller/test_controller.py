@@ -359,7 +359,7 @@ def test_a_refused_job_backs_off_longer_each_time_and_keeps_nobody_from_starting
     bad = site.submit(gpus_per_node=8)
     site.slurm.refuse[bad] = "No."
     others = [site.submit(gpus_per_node=8, run_time_s=50.0) for _ in range(8)]
-    site.live(9000)
+    site.live(9000, poll_s=60.0)
     assert {site.states()[job] for job in site.states() if job in others} <= {"COMPLETED"}
     assert len(site.events("end")) == 8
     waits = [e["again_in_s"] for e in read_events(tmp_path) if e["event"] == "start_failed"]

@@ -158,7 +158,7 @@ def told(story: Story, folder: Path, arm: Arm, away_s: float = 0.0) -> Site:
     site = Site(folder, **story.settings)
     site.slurm.remember_s = 1e6
     site.restart(arm(site))
-    site.live(story.end_s, story.actions, away_s)
+    site.live(story.end_s, story.actions, away_s, poll_s=15.0)
     site.controller._journal.close()
     return site
 

@@ -56,7 +56,7 @@ def test_a_refused_job_stops_nobody_a_second_time(tmp_path: Path, policy: str) -
     site, _ = busy(tmp_path, policy)
     bad = short(site)
     site.slurm.refuse[bad] = "Requested node configuration is not available"
-    site.run_to(1500)
+    site.run_to(1000)
     lost = [each for each in read_events(tmp_path) if each["event"] == "preempt" and bad in each["by"]]
     assert len(lost) <= 1
     assert bool(lost) <= bool(refusals(site, bad))
@@ -113,7 +113,7 @@ def test_a_reservation_to_come_keeps_long_jobs_out_and_lets_short_ones_end_befor
         "a reservation begins before its time limit ends on too many of the nodes that it may use"
     )
     assert not refusals(site, long)
-    site.live(5250)
+    site.live(5250, poll_s=60.0)
     assert site.states()[long] == "COMPLETED"
 
 
@@ -196,7 +196,7 @@ def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str)
         short(site, excluded=("r0m0", "r1m1"), gpus_per_node=1): {"r0m1", "r1m0"},
     }
     nowhere = short(site, constraint="tpu")
-    site.live(3000)
+    site.live(2000, poll_s=30.0)
     starts = [each for each in read_events(tmp_path) if each["event"] == "start"]
     assert {each["job"] for each in starts} == jobs.keys()
     for each in starts:

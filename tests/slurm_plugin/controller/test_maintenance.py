@@ -38,7 +38,7 @@ def test_a_job_leaves_before_its_nodes_are_maintained_and_ends_later(tmp_path: P
     assert stopped == job
     assert 500 - 20 - 30 <= at_s < 500 - 20
     assert "begins before its time limit ends" in site.managed(job).reason
-    site.live(9000)
+    site.live(9000, poll_s=60.0)
     assert site.outcome() == {job: ("COMPLETED", 1)}
 
 
@@ -51,7 +51,7 @@ def test_it_goes_on_elsewhere_at_once_if_it_may(tmp_path: Path) -> None:
     site.live(499)
     assert site.states()[job] == "RUNNING"
     assert set(site.nodes(job)) == {"r0m0", "r0m1"} - {node}
-    site.live(9000)
+    site.live(9000, poll_s=60.0)
     assert site.outcome() == {job: ("COMPLETED", 1)}
 
 
@@ -79,6 +79,6 @@ def test_other_jobs_run_on(tmp_path: Path, changes: dict[str, Any]) -> None:
         start_s=changes.get("start_s", 500.0),
         maintenance=changes.get("maintenance", True),
     )
-    site.live(5000)
+    site.live(5000, poll_s=60.0)
     assert not stops(site)
     assert site.outcome() == {job: ("COMPLETED", 0)}

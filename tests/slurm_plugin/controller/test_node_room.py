@@ -56,7 +56,7 @@ def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, p
     ]
     jobs = {site.submit(run_time_s=50.0, time_limit_s=60.0, **each): nodes for each, nodes in asked}
     too_large = site.submit(partition="both", nodes=3, gpus_per_node=1)
-    site.live(5000)
+    site.live(3000, poll_s=30.0)
     starts = [each for each in read_events(tmp_path) if each["event"] == "start"]
     assert {each["job"] for each in starts} == jobs.keys()
     for each in starts:

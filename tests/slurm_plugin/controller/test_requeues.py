@@ -62,7 +62,7 @@ def test_a_pause_is_not_cut_short_by_a_job_that_leaves(tmp_path: Path) -> None:
 def test_long_runs_are_no_ping_pong(tmp_path: Path) -> None:
     site = Site(tmp_path, TWO)
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
-    site.live(4000, requeued(job, 700.0, 1400.0, 2100.0, 2800.0))
+    site.live(4000, requeued(job, 700.0, 1400.0, 2100.0, 2800.0), poll_s=30.0)
     assert site.outcome()[job][0] == "COMPLETED"
     assert not any("in a row" in event.get("reason", "") for event in read_events(site.folder))
 
@@ -97,7 +97,7 @@ def test_a_release_that_belongs_to_a_requeue_does_not_take_the_job_from_dally(tm
 
     site.live(30, [(20.0, recover), (26.0, lambda site: site.slurm.release(job))])
     assert site.managed(job).phase.name is not JobPhase.RELEASED
-    site.live(3000)
+    site.live(3000, poll_s=30.0)
     assert not site.events("released")
     assert {state for state, _ in site.outcome().values()} == {"COMPLETED"}
     assert site.outcome()[next_one][0] == "COMPLETED"
@@ -116,7 +116,7 @@ def test_a_start_that_waits_for_others_is_dropped_where_its_nodes_are_excluded_m
     ((_, stopped),) = site.events("stop")
     (bad,) = site.nodes(stopped)
     site.slurm.update(short, excluded=(bad,))
-    site.live(3000)
+    site.live(3000, poll_s=30.0)
     assert not site.events("start_failed")
     assert {state for state, _ in site.outcome().values()} == {"COMPLETED"}
 
@@ -151,6 +151,6 @@ def test_a_requeued_job_that_others_start_at_once_is_still_dallys(tmp_path: Path
 
     site.live(40, [(20.0, requeue), (30.0, start)])
     assert site.managed(job).phase.name is JobPhase.RUNNING
-    site.live(3000)
+    site.live(3000, poll_s=30.0)
     assert site.outcome() == {job: ("COMPLETED", 1)}
     assert not site.events("released")

@@ -95,9 +95,7 @@ def test_a_fitted_workload_has_the_published_statistics(
 
 def test_eight_gpu_jobs_of_philly_follow_their_own_fit() -> None:
     logs = [
-        math.log(job.duration_s)
-        for job in generate("philly-like:jobs=30000,max_s=1e12", 0)
-        if job.gpus == 8
+        math.log(job.duration_s) for job in generate("philly-like:jobs=30000,max_s=1e12", 0) if job.gpus == 8
     ]
     assert fmean(logs) == pytest.approx(9.01, abs=0.15)
     assert pstdev(logs) == pytest.approx(3.04, rel=0.05)

@@ -185,7 +185,7 @@ def test_every_job_ends(
         site = Site(Path(folder), topology, policy, partitions=partitions)
         site.slurm.remember_s = 1e6
         checks = [(float(at_s), check) for at_s in range(3, int(CALM_S), 50)]
-        site.live(40_000.0, [*arrivals, *disturbances, *checks, (CALM_S, calm)])
+        site.live(40_000.0, [*arrivals, *disturbances, *checks, (CALM_S, calm)], poll_s=20.0)
         stuck = [job for job in site.slurm.jobs() if job.state is not State.ENDED]
         assert not stuck, [site.controller.reconciler.managed_jobs.get(job.job_id) for job in stuck]
         assert not site.controller.reconciler.managed_jobs

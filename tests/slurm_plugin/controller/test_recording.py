@@ -59,7 +59,7 @@ def test_a_story_with_restarts_of_the_controller_is_decided_again(name: str, tmp
     story = ALL_STORIES[name]
     site = story_site(tmp_path, story)
     restarts: list[Action] = [(at_s, lambda site: site.restart()) for at_s in (2.0, 151.0)]
-    site.live(story.end_s, [*story.actions, *restarts])
+    site.live(story.end_s, [*story.actions, *restarts], poll_s=15.0)
     segments = sum("schema" in line for line in read(tmp_path / "facts.jsonl"))
     assert segments > 1
     assert assert_decided_again(tmp_path / "facts.jsonl", segments) > 2
@@ -75,7 +75,7 @@ def test_a_controller_killed_at_a_step_leaves_a_recording(name: str, step: int, 
     story = ALL_STORIES[name]
     site = story_site(tmp_path, story)
     site.restart(struck(step, kill)(site))
-    site.live(story.end_s, story.actions, away_s=3.0)
+    site.live(story.end_s, story.actions, away_s=3.0, poll_s=15.0)
     assert_decided_again(tmp_path / "facts.jsonl", 2)
 
 
@@ -85,7 +85,7 @@ def test_the_stories_tell_every_fact_but_the_simulator_s(tmp_path: Path) -> None
         folder = tmp_path / str(number)
         folder.mkdir()
         site = story_site(folder, ALL_STORIES[name])
-        site.live(1500.0, [*ALL_STORIES[name].actions, (52.0, lambda site: site.restart())])
+        site.live(1500.0, [*ALL_STORIES[name].actions, (52.0, lambda site: site.restart())], poll_s=15.0)
         told |= {line["fact"] for line in read(folder / path.name) if "fact" in line}
     assert told == FACTS_TOLD.keys() - {"repace", "steps", "report_progress"}, "reports: their own tests"
 
@@ -109,7 +109,7 @@ def live(policy: str, topology: Topology, jobs: Sequence[Job], folder: Path) -> 
 
 
 @pytest.mark.parametrize("policy", policy_names())
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), failing=False))
 def test_every_policy_live_decides_again(policy: str, world: World) -> None:
     jobs = as_slurm_numbers(world)

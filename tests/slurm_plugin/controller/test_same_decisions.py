@@ -206,7 +206,7 @@ KNOWN = (
 
 
 @pytest.mark.parametrize(("policy", "knowledge"), KNOWN)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large", "resnet-50", "a3c"), failing=False, varying=True))
 def test_simulator_and_controller_decide_the_same(policy: str, knowledge: str, world: World) -> None:
     jobs = as_slurm_numbers(world)

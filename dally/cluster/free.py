@@ -47,7 +47,8 @@ class FreeGpus:
         self.topology = topology
         self._everything = DomainUnits(topology, [machine.gpus for machine in topology.machines])
         self._pools: dict[_Wanted, DomainUnits] = {(None, None, None, None): self._everything}
-        self._pools_of: list[list[DomainUnits]] = [[self._everything] for _ in topology.machines]
+        # Each index with whether it has a machine; None: it has all.
+        self._indexes: list[tuple[DomainUnits, Sequence[bool] | None]] = [(self._everything, None)]
         if len(topology.gpu_types) == 1:
             self._pools[topology.gpu_types[0], None, None, None] = self._everything
         self._log: list[tuple[int, int]] | None = None
@@ -77,9 +78,7 @@ class FreeGpus:
             free = [self._everything.free[index] if is_in else 0 for index, is_in in enumerate(accepted)]
             pool = self._made(free, share, segment)
             self._pools[wanted] = pool
-            for is_in, pools in zip(accepted, self._pools_of, strict=True):
-                if is_in:
-                    pools.append(pool)
+            self._indexes.append((pool, None if all(accepted) else accepted))
         return pool
 
     def _made(self, free: Sequence[int], share: int | None, segment: int | None) -> DomainUnits:
@@ -93,8 +92,7 @@ class FreeGpus:
         of_some = [wanted for wanted in self._pools if _may_go(wanted)]
         for wanted in of_some[: len(of_some) + 1 - _MOST_FILTERS]:
             oldest = self._pools.pop(wanted)
-            for pools in self._pools_of:
-                pools[:] = [pool for pool in pools if pool is not oldest]
+            self._indexes = [each for each in self._indexes if each[0] is not oldest]
 
     def _pool_of(self, gang: Gang) -> DomainUnits | None:
         return self._pool(gang.gpu_type, gang.per_machine, gang.machines, gang.segment)
@@ -112,6 +110,8 @@ class FreeGpus:
 
     def on(self, domain: int, gpu_type: str | None = None) -> int:
         """Free GPUs in one domain."""
+        if gpu_type is None:
+            return self._everything.free[domain]
         pool = self._pool(gpu_type)
         return 0 if pool is None else pool.free[domain]
 
@@ -132,18 +132,18 @@ class FreeGpus:
         for machine, gpus in allocation:
             if gpus > self._everything.free[machine]:
                 raise AssertionError(f"machine {machine} has no {gpus} free GPUs")
-            self._change(machine, -gpus)
+        self._change([(machine, -gpus) for machine, gpus in allocation])
 
     def give(self, allocation: Allocation) -> None:
         """Mark GPUs as free again."""
-        for machine, gpus in allocation:
-            self._change(machine, gpus)
+        self._change(allocation)
 
-    def _change(self, machine: int, delta: int) -> None:
-        for pool in self._pools_of[machine]:
-            pool.change(machine, delta)
+    def _change(self, deltas: Sequence[tuple[int, int]]) -> None:
+        """Machines, each once, have so many more free GPUs, or fewer."""
+        for pool, accepted in self._indexes:
+            pool.change(deltas if accepted is None else [each for each in deltas if accepted[each[0]]])
         if self._log is not None:
-            self._log.append((machine, delta))
+            self._log.extend(deltas)
 
     def holds(self, allocation: Allocation) -> bool:
         """Whether all GPUs of an allocation are free."""
@@ -206,5 +206,7 @@ class FreeGpus:
             yield self
         finally:
             self._log = None
-            for machine, delta in reversed(log):
-                self._change(machine, -delta)
+            back: Counter[int] = Counter()
+            for machine, delta in log:
+                back[machine] -= delta
+            self._change([(machine, delta) for machine, delta in back.items() if delta])

@@ -1,6 +1,6 @@
 """Indexes of free GPUs by machine, rack, ...: best fit and packing, for one kind of gang each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dally.cluster.topology import Topology
 
@@ -23,19 +23,19 @@ class FreeIndex:
         self._members[count] = self._members.get(count, 0) | 1 << member
         self._counts |= 1 << count
 
-    def move(self, member: int, old: int, new: int) -> None:
-        """Change a member's count from `old` to `new`."""
-        members, bit = self._members, 1 << member
-        left = members[old] ^ bit
+    def move(self, moved: int, old: int, new: int) -> None:
+        """Change the count of members, a bit set, from `old` to `new`."""
+        members = self._members
+        left = members[old] ^ moved
         if left:
             members[old] = left
         else:
             del members[old]
             self._counts ^= 1 << old
         if new in members:
-            members[new] |= bit
+            members[new] |= moved
         else:
-            members[new] = bit
+            members[new] = moved
             self._counts |= 1 << new
 
     @property
@@ -90,40 +90,56 @@ class DomainUnits:
         units: The free units of each machine.
     """
 
-    __slots__ = ("_paths", "_topology", "by_level", "children", "free")
+    __slots__ = ("_parents", "_places", "_topology", "by_level", "children", "free")
 
     def __init__(self, topology: Topology, units: Sequence[int]) -> None:
         self._topology = topology
         self.free = [0] * len(topology.domains)
         self.by_level = [FreeIndex() for _ in topology.levels[:-1]]
         self.children = {domain.index: FreeIndex() for domain in topology.domains if domain.children}
+        # The root's children are one whole level, whose index serves both questions.
+        self.children[topology.root.index] = self.by_level[topology.top - 1]
+        self._parents = [-1 if domain.parent is None else domain.parent for domain in topology.domains]
+        self._places = [0] * len(topology.domains)
         for machine, count in enumerate(units):
             for ancestor in topology.ancestors[machine]:
                 self.free[ancestor] += count
-        position = {child: at for parent in topology.domains for at, child in enumerate(parent.children)}
-        starts = [domains[0].index for domains in topology.level_domains]
-        indexes: list[list[tuple[FreeIndex, int]]] = []
-        for domain in topology.domains:
-            kept = []
-            if domain.parent is not None:
-                kept.append((self.by_level[domain.level], domain.index - starts[domain.level]))
-                if domain.parent != topology.root.index:
-                    kept.append((self.children[domain.parent], position[domain.index]))
-            for ranking, member in kept:
-                ranking.add(member, self.free[domain.index])
-            indexes.append(kept)
-        # The root's children are one whole level, whose index serves both questions.
-        self.children[topology.root.index] = self.by_level[topology.top - 1]
-        self._paths = [[(domain, indexes[domain]) for domain in path] for path in topology.ancestors]
+        for parent in topology.domains:
+            for place, child in enumerate(parent.children):
+                self._places[child] = place
+                self.children[parent.index].add(place, self.free[child])
+        for domains, index in zip(topology.level_domains[:-2], self.by_level, strict=False):
+            for place, domain in enumerate(domains):
+                index.add(place, self.free[domain.index])
 
-    def change(self, machine: int, delta: int) -> None:
-        """A machine has so many more free GPUs, or fewer."""
-        free = self.free
-        for domain, indexes in self._paths[machine]:
+    def change(self, deltas: Iterable[tuple[int, int]]) -> None:
+        """Machines, each once, have so many more free units, or fewer."""
+        for level in range(self._topology.top):
+            deltas = self._change_level(level, deltas)
+        for root, delta in deltas:
+            self.free[root] += delta
+
+    def _change_level(self, level: int, deltas: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """Change domains of one level below the root; what that changes on the next one.
+
+        Those that come to have the same count are moved together: a gang often takes whole machines.
+        """
+        free, places, parents, children = self.free, self._places, self._parents, self.children
+        first, root = self._topology.level_domains[level][0].index, self._topology.root.index
+        moved: dict[tuple[int, int], int] = {}
+        above: dict[int, int] = {}
+        for domain, delta in deltas:
             old = free[domain]
             free[domain] = new = old + delta
-            for index, member in indexes:
-                index.move(member, old, new)
+            change = old, new
+            moved[change] = moved.get(change, 0) | 1 << domain - first
+            parent = parents[domain]
+            above[parent] = above.get(parent, 0) + delta
+            if parent != root:
+                children[parent].move(1 << places[domain], old, new)
+        for (old, new), members in moved.items():
+            self.by_level[level].move(members, old, new)
+        return above.items()
 
     def best_domain(self, units: int, level: int) -> int | None:
         """The domain of `level` that holds `units` on the fewest children, then with the least to spare."""
@@ -178,7 +194,7 @@ class DomainUnits:
             if child is None:
                 raise AssertionError(f"domain {domain} has fewer free GPUs than its children say")
             used |= 1 << child
-            share = min(gpus, self.free[children[child]])
+            share = min(gpus, self.held(children[child]))
             self.pack(children[child], share, packed)
             gpus -= share
 
@@ -192,12 +208,17 @@ class DomainShares(DomainUnits):
         super().__init__(topology, [int(count >= share) for count in gpus])
         self._gpus, self.share = list(gpus), share
 
-    def change(self, machine: int, delta: int) -> None:
-        """A machine has so many more free GPUs, or fewer."""
-        before = self._gpus[machine]
-        self._gpus[machine] = after = before + delta
-        if (before >= self.share) != (after >= self.share):
-            super().change(machine, 1 if delta > 0 else -1)
+    def change(self, deltas: Iterable[tuple[int, int]]) -> None:
+        """Machines, each once, have so many more free GPUs, or fewer."""
+        gpus, share = self._gpus, self.share
+        steps = []
+        for machine, delta in deltas:
+            before = gpus[machine]
+            gpus[machine] = after = before + delta
+            if (before >= share) != (after >= share):
+                steps.append((machine, 1 if delta > 0 else -1))
+        if steps:
+            super().change(steps)
 
     def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
         """Choose `gpus` machines in `domain` on the fewest children, those with least to spare first."""
@@ -218,39 +239,24 @@ class DomainSegments(DomainShares):
     the segment.
     """
 
-    __slots__ = ("_blocks", "_segment")
+    __slots__ = ("_segment",)
 
     def __init__(self, topology: Topology, gpus: Sequence[int], share: int, segment: int) -> None:
         self._segment = segment
-        self._blocks = dict.fromkeys((domain.index for domain in topology.level_domains[1]), 0)
         super().__init__(topology, [0] * len(topology.machines), share)
-        for machine, count in enumerate(gpus):
-            if count:
-                self.change(machine, count)
+        self.change([(machine, count) for machine, count in enumerate(gpus) if count])
 
-    def change(self, machine: int, delta: int) -> None:
-        """A machine has so many more free GPUs, or fewer."""
-        before = self._gpus[machine]
-        self._gpus[machine] = after = before + delta
-        if (before >= self.share) == (after >= self.share):
-            return
-        step, free = (1 if delta > 0 else -1), self.free
-        own, (block, indexes), *above = self._paths[machine]
-        for index, member in own[1]:
-            index.move(member, free[machine], free[machine] + step)
-        free[machine] += step
-        had = self._blocks[block]
-        self._blocks[block] = has = had + step
-        for index, member in indexes:
-            index.move(member, had, has)
-        given = has - has % self._segment
-        gained, free[block] = given - free[block], given
-        if gained:
-            for domain, indexes in above:
-                old = free[domain]
-                free[domain] = old + gained
-                for index, member in indexes:
-                    index.move(member, old, old + gained)
+    def _change_level(self, level: int, deltas: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """The same; blocks pass on what changes in whole segments."""
+        if level != 1:
+            return super()._change_level(level, deltas)
+        before = {block: self.held(block) for block, _ in deltas}
+        super()._change_level(level, deltas)
+        above: dict[int, int] = {}
+        for block, had in before.items():
+            parent = self._parents[block]
+            above[parent] = above.get(parent, 0) + self.held(block) - had
+        return above.items()
 
     def held(self, domain: int) -> int:
         """The most machines that a domain can give one gang, in whole segments."""

@@ -1,6 +1,6 @@
 """Placements of gangs: the closest on free GPUs, and which jobs to stop so that there is one."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from math import fsum
@@ -58,13 +58,29 @@ class Gains:
 
     def __init__(self, free: FreeGpus, gang: Gang, level: int) -> None:
         self._free, self._gang, self._level = free, gang, min(level, free.topology.widest)
-        self._freed: dict[int, int] = {}
+        self._takes_all = gang.machines is None and (
+            gang.gpu_type is None or free.topology.gpu_types == (gang.gpu_type,)
+        )
+        self._on: dict[int, int] = {}
         self._units: dict[int, int] = {}
         self._in_block: dict[int, int] = {}
 
+    def lacks(self) -> int:
+        """How many units must come free at the least before any domain holds the gang; 0 if one does."""
+        gang = self._gang._replace(segment=None)
+        roomiest = self._free.roomiest(self._level, gang)
+        has = 0 if roomiest is None else self._free.held(roomiest, gang)
+        return max(0, gang.units - has)
+
+    def most(self, allocation: Allocation) -> int:
+        """The most units that an allocation could give a domain: of equal shares each machine gives one."""
+        if self._gang.per_machine is not None:
+            return len(allocation)
+        return sum(gpus for _, gpus in allocation)
+
     def add(self, allocation: Allocation) -> int | None:
         """Count GPUs that come free; the first domain that now holds the gang by it, None if none does."""
-        gaining = {self._gain(machine, gpus): None for machine, gpus in self._usable(allocation)}
+        gaining = self._gain(self._usable(allocation))
         return next((domain for domain in gaining if self.spare(domain) >= 0), None)
 
     def spare(self, domain: int) -> int:
@@ -73,33 +89,35 @@ class Gains:
 
     def needs(self, allocation: Allocation, domain: int) -> bool:
         """Whether the gang no longer fits without this part of what came free; if it does, it is dropped."""
-        there = [
-            (machine, gpus)
-            for machine, gpus in self._usable(allocation)
-            if self._free.topology.ancestors[machine][self._level] == domain
-        ]
-        for machine, gpus in there:
-            self._gain(machine, -gpus)
+        ancestors, level = self._free.topology.ancestors, self._level
+        there = [part for part in self._usable(allocation) if ancestors[part[0]][level] == domain]
+        self._gain([(machine, -gpus) for machine, gpus in there])
         if self.spare(domain) >= 0:
             return False
-        for machine, gpus in there:
-            self._gain(machine, gpus)
+        self._gain(there)
         return True
 
-    def _usable(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
+    def _usable(self, allocation: Allocation) -> Sequence[tuple[int, int]]:
         """The part of an allocation that the gang may use."""
-        return (part for part in allocation if self._free.accepts(self._gang, part[0]))
+        if self._takes_all:
+            return allocation
+        return [part for part in allocation if self._free.accepts(self._gang, part[0])]
 
-    def _gain(self, machine: int, gpus: int) -> int:
-        """Count GPUs that come free on a machine; its domain."""
-        before = self._free.on(machine) + self._freed.get(machine, 0)
-        self._freed[machine] = self._freed.get(machine, 0) + gpus
-        domain = self._free.topology.ancestors[machine][self._level]
-        gain = self._gang.held(before + gpus) - self._gang.held(before)
-        if gain and self._gang.segment is not None:
-            gain = self._in_segments(self._gang.segment, machine, gain)
-        self._units[domain] = self._units.get(domain, 0) + gain
-        return domain
+    def _gain(self, allocation: Sequence[tuple[int, int]]) -> Iterable[int]:
+        """Count GPUs that come free; the domains of their machines."""
+        free, gang, on, units = self._free, self._gang, self._on, self._units
+        ancestors, level, share = free.topology.ancestors, self._level, gang.per_machine
+        gaining: dict[int, None] = {}
+        for machine, gpus in allocation:
+            before = on[machine] if machine in on else free.on(machine)
+            on[machine] = after = before + gpus
+            domain = ancestors[machine][level]
+            gain = gpus if share is None else (after >= share) - (before >= share)
+            if gain and gang.segment is not None:
+                gain = self._in_segments(gang.segment, machine, gain)
+            units[domain] = units.get(domain, 0) + gain
+            gaining[domain] = None
+        return gaining
 
     def _in_segments(self, segment: int, machine: int, gain: int) -> int:
         """What a gain of a block's machines is worth in whole segments."""
@@ -142,12 +160,17 @@ def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: i
         The victims in the order given; empty if stopping all of them would not do.
     """
     gains = Gains(free, job.gang, level)
+    lacks = gains.lacks()
     scanned: list[JobState] = []
+    added = 0
     for victim in running:
         scanned.append(victim)
-        domain = gains.add(victim.allocation)
-        if domain is not None:
-            return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
+        lacks -= gains.most(victim.allocation)
+        while lacks <= 0 and added < len(scanned):  # before that, no domain can hold it
+            domain = gains.add(scanned[added].allocation)
+            added += 1
+            if domain is not None:
+                return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
     return []
 
 

@@ -1,6 +1,6 @@
 """One round of `srsf-delay`, on trial: which jobs move closer, which start where, which are preempted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum, inf
@@ -279,15 +279,14 @@ class SrsfRound:
             )
         else:
             victims = find_victims(self._free, candidates, job.job, level)
-        if not victims:
+        # The slower the job would be where they are, the more it needs, and the less it is worth that.
+        if not victims or not (goes_first or self._gives_way(victims, job, priority)):
             return None
         self._evictions.release(victims)
         placement = closest(self._free, job.job, self._best_level(job), level)
         assert placement is not None, "the victims' GPUs are enough"
         priority = self._priority(job, self._slowdown(job, placement))
-        gpus = max(job.job.gpus, sum(victim.job.gpus for victim in victims))
-        losses = (self._total_loss(victim, priority) for victim in victims)
-        gives_way = goes_first or fsum(losses) <= gpus
+        gives_way = goes_first or self._gives_way(victims, job, priority)
         if not gives_way or self._delays_turn(job, placement):
             self._evictions.take_back(victims)
             return None
@@ -326,6 +325,11 @@ class SrsfRound:
                 self._lease_due_s = min(self._lease_due_s, lease_end_s)
             else:
                 yield victim
+
+    def _gives_way(self, victims: Sequence[JobState], job: JobState, priority: Priority) -> bool:
+        """Whether GPUs bring more with a job of a priority than with these jobs; idle ones bring nothing."""
+        gpus = max(job.job.gpus, sum(victim.job.gpus for victim in victims))
+        return fsum(self._total_loss(victim, priority) for victim in victims) <= gpus
 
     def _total_loss(self, victim: JobState, priority: Priority) -> float:
         """What all GPUs of a running job bring over what one brings with a job of a priority."""

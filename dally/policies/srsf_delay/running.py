@@ -52,7 +52,11 @@ class RunningByRemaining:
             now: Seconds on the clock.
             least: Of a weight, what its jobs must hold to be among them.
         """
-        sizes = (self._of_weight(weight, now, least(weight)) for weight in self._by_weight)
+        sizes = []
+        for weight, jobs in self._by_weight.items():
+            bound = least(weight)
+            if weight * (-jobs.first_key() - now) >= bound:
+                sizes.append(self._of_weight(weight, now, bound))
         return ((-held, job) for held, _, job in merge(*sizes))
 
     def _of_weight(self, weight: float, now: float, least: float) -> Iterator[tuple[float, int, JobState]]:

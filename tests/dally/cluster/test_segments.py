@@ -63,7 +63,7 @@ def test_indexes_of_segments_that_nobody_asks_for_any_more_go() -> None:
     assert free.usable(gang(2, 2)) == 200
     free.take(((0, 1),))
     assert [free.usable(gang(each, each)) for each in (2, 99, 100)] == [198, 198, 100]
-    assert max(map(len, free._pools_of)) <= 65
+    assert len(free._indexes) <= 65
 
 
 def test_a_segment_lies_in_one_block_and_the_tightest_is_taken() -> None:

@@ -178,7 +178,7 @@ def with_segments(job: Job, rule: SegmentRule, costs: CostModel) -> Job:
     bound = max(len(block.children) for block in costs.topology.level_domains[1])
     while True:
         segment = rule.segment(job.gpus, job.gpus_per_machine, bound)
-        ruled = replace(job, segment=segment)
+        ruled = replace(job, segment=segment, spread_segments=False, consolidate_segments=False)
         if segment is None or segment == 1:
             return ruled
         try:

@@ -9,8 +9,9 @@ from dally.cluster.free_index import DomainSegments, DomainShares, DomainUnits
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 
-_Wanted = tuple[str | None, int | None, frozenset[str] | None, int | None]
-"""What gangs of one index ask for: GPU type, share of each machine, machines, segment."""
+_Wanted = tuple[str | None, int | None, frozenset[str] | None, int | None, bool, int | None]
+"""What gangs of one index ask for: GPU type, share of each machine, machines, segment, whether segments are
+spread, and the highest level of one domain that is to hold them; None if that is the topology's."""
 
 _MOST_FILTERS = 64
 """Indexes for some machines only, or for segments, that are kept."""
@@ -18,8 +19,8 @@ _MOST_FILTERS = 64
 
 def _may_go(wanted: _Wanted) -> bool:
     """Whether an index is one of those that may come to be too many."""
-    _, _, machines, segment = wanted
-    return machines is not None or segment is not None
+    _, _, machines, segment, _, highest = wanted
+    return machines is not None or segment is not None or highest is not None
 
 
 def most_units(topology: Topology, gang: Gang, gpus: Iterable[tuple[int, int]]) -> int:
@@ -33,7 +34,7 @@ def most_units(topology: Topology, gang: Gang, gpus: Iterable[tuple[int, int]]) 
     if gang.segment is None:
         return sum(gang.held(count) for _, count in gpus)
     blocks = Counter(topology.ancestors[machine][1] for machine, count in gpus if gang.held(count))
-    return sum(count - count % gang.segment for count in blocks.values())
+    return sum(map(gang.in_block, blocks.values()))
 
 
 class FreeGpus:
@@ -46,11 +47,12 @@ class FreeGpus:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self._everything = DomainUnits(topology, [machine.gpus for machine in topology.machines])
-        self._pools: dict[_Wanted, DomainUnits] = {(None, None, None, None): self._everything}
+        self._pools: dict[_Wanted, DomainUnits] = {(None,) * 4 + (False, None): self._everything}
         # Each index with whether it has a machine; None: it has all.
         self._indexes: list[tuple[DomainUnits, Sequence[bool] | None]] = [(self._everything, None)]
         if len(topology.gpu_types) == 1:
-            self._pools[topology.gpu_types[0], None, None, None] = self._everything
+            self._pools[topology.gpu_types[0], None, None, None, False, None] = self._everything
+        self._highest: dict[Gang, int] = {}
         self._log: list[tuple[int, int]] | None = None
 
     def _pool(
@@ -59,6 +61,8 @@ class FreeGpus:
         share: int | None = None,
         machines: frozenset[str] | None = None,
         segment: int | None = None,
+        spread: bool = False,
+        highest: int | None = None,
     ) -> DomainUnits | None:
         """The index for GPUs of a type, or shares of them, made when first asked for; None: no such type.
 
@@ -66,27 +70,27 @@ class FreeGpus:
         machines jobs accept changes with the cluster, users choose segments as they like, and every index
         costs time whenever a GPU is taken.
         """
-        wanted = gpu_type, share, machines, segment
+        wanted = gpu_type, share, machines, segment, spread, highest
         pool = self._pools.get(wanted)
         if pool is not None:
             if _may_go(wanted):
                 self._pools[wanted] = self._pools.pop(wanted)
         elif gpu_type is None or gpu_type in self.topology.gpu_types:
             self._forget_oldest()
-            gang = Gang(1, gpu_type, share, machines)
+            gang = Gang(1, gpu_type, share, machines, segment, spread)
             accepted = [self.accepts(gang, machine) for machine in range(len(self.topology.machines))]
             free = [self._everything.free[index] if is_in else 0 for index, is_in in enumerate(accepted)]
-            pool = self._made(free, share, segment)
+            pool = self._made(free, gang, highest)
             self._pools[wanted] = pool
             self._indexes.append((pool, None if all(accepted) else accepted))
         return pool
 
-    def _made(self, free: Sequence[int], share: int | None, segment: int | None) -> DomainUnits:
-        if share is None:
-            return DomainUnits(self.topology, free)
-        if segment is None:
-            return DomainShares(self.topology, free, share)
-        return DomainSegments(self.topology, free, share, segment)
+    def _made(self, free: Sequence[int], gang: Gang, highest: int | None) -> DomainUnits:
+        if gang.per_machine is None:
+            return DomainUnits(self.topology, free, highest)
+        if gang.segment is None:
+            return DomainShares(self.topology, free, gang.per_machine, highest)
+        return DomainSegments(self.topology, free, gang, highest)
 
     def _forget_oldest(self) -> None:
         of_some = [wanted for wanted in self._pools if _may_go(wanted)]
@@ -95,7 +99,33 @@ class FreeGpus:
             self._indexes = [each for each in self._indexes if each[0] is not oldest]
 
     def _pool_of(self, gang: Gang) -> DomainUnits | None:
-        return self._pool(gang.gpu_type, gang.per_machine, gang.machines, gang.segment)
+        highest = self.highest(gang) if gang.consolidated else None
+        highest = None if highest == self.topology.widest else highest
+        return self._pool(gang.gpu_type, gang.per_machine, gang.machines, gang.segment, gang.spread, highest)
+
+    def highest(self, gang: Gang) -> int:
+        """Index of the highest level at which one domain may hold a gang.
+
+        That of one that is consolidated is the lowest at which a domain has enough machines, or where its
+        segments are spread, enough blocks: whatever GPUs they have, and whoever holds these. Source: the use
+        of CONSOLIDATE_SEGMENTS in Slurm's topology/block/eval_nodes_block.c.
+        """
+        if not gang.consolidated:
+            return self.topology.widest
+        key = Gang(gang.units, segment=gang.segment, spread=gang.spread)
+        if key not in self._highest:
+            wanted = gang.units // (gang.segment or 1) if gang.spread else gang.units
+            self._highest[key] = next(
+                (level for level, most in enumerate(self._most_in(gang.spread)) if most >= wanted),
+                self.topology.widest,
+            )
+        return self._highest[key]
+
+    def _most_in(self, blocks: bool) -> Iterator[int]:
+        """The most machines, or blocks, that a domain of each level has, from the lowest level up."""
+        paths = {path[int(blocks) :] for path in self.topology.ancestors}
+        for above in range(-int(blocks), self.topology.widest + 1 - int(blocks)):
+            yield max(Counter(path[above] for path in paths).values()) if above >= 0 else 0
 
     def total(self, gpu_type: str | None = None, machines: frozenset[str] | None = None) -> int:
         """Free GPUs of one type, or of all for None, on some machines, or on all for None."""
@@ -103,8 +133,11 @@ class FreeGpus:
         return 0 if pool is None else pool.free[self.topology.root.index]
 
     def usable(self, gang: Gang) -> int:
-        """Free GPUs that a gang accepts, wherever they are; of one in segments those that make whole ones."""
-        if gang.segment is not None:
+        """Free GPUs that a gang accepts, wherever they are; of one in segments those that make whole ones.
+
+        Of a consolidated one the most of one domain that may hold it.
+        """
+        if gang.segment is not None or gang.consolidated:
             return self.held(self.topology.root.index, gang) * (gang.per_machine or 1)
         return self.total(gang.gpu_type, gang.machines)
 
@@ -155,10 +188,10 @@ class FreeGpus:
         pool, units = self._pool_of(gang), gang.units
         if pool is None or pool.free[self.topology.root.index] < units:
             return None
-        for level in range(min(start, self.topology.widest), self.topology.top):
+        for level in range(min(start, pool.highest), min(pool.highest + 1, self.topology.top)):
             if pool.by_level[level].most >= units:
                 return max(level, start)
-        return None if self.topology.islands else self.topology.top
+        return self.topology.top if pool.highest == self.topology.top else None
 
     def find(self, gang: Gang, level: int) -> Allocation | None:
         """Free GPUs in the best-fitting domain of `level`, on few of its children; None if there are none.
@@ -179,7 +212,7 @@ class FreeGpus:
 
     def roomiest(self, level: int, gang: Gang) -> int | None:
         """The domain of `level` that could give the gang most, on ties the lowest; None if none has any."""
-        pool = self._pool_of(gang if level else gang._replace(per_machine=None, segment=None))
+        pool = self._pool_of(gang if level else gang.unsegmented._replace(per_machine=None))
         return None if pool is None else pool.roomiest(level)
 
     def pack(self, domain: int, gang: Gang) -> Allocation:
@@ -187,10 +220,10 @@ class FreeGpus:
         pool = self._pool_of(gang)
         if pool is None or pool.held(domain) < gang.units:
             raise AssertionError(f"domain {domain} does not hold {gang}")
-        if self.topology.islands and domain == self.topology.root.index:
-            island = pool.best_domain(gang.units, self.topology.widest)
-            assert island is not None, "the root holds what its fullest island does"
-            return self.pack(island, gang)
+        if self.topology.domains[domain].level > pool.highest:
+            inside = pool.holding(domain, gang.units)
+            assert inside is not None, "a domain above holds what the fullest inside does"
+            return self.pack(inside, gang)
         packed: list[tuple[int, int]] = []
         pool.pack(domain, gang.units, packed)
         return tuple(sorted(packed))

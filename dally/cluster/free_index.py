@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from dally.cluster.topology import Topology
+from dally.jobs.job import Gang
 
 
 class FreeIndex:
@@ -88,12 +89,14 @@ class DomainUnits:
     Args:
         topology: The cluster.
         units: The free units of each machine.
+        highest: Index of the highest level at which one domain may hold a gang; None: the topology's.
     """
 
-    __slots__ = ("_parents", "_places", "_topology", "by_level", "children", "free")
+    __slots__ = ("_parents", "_places", "_topology", "by_level", "children", "free", "highest")
 
-    def __init__(self, topology: Topology, units: Sequence[int]) -> None:
+    def __init__(self, topology: Topology, units: Sequence[int], highest: int | None = None) -> None:
         self._topology = topology
+        self.highest = topology.widest if highest is None else highest
         self.free = [0] * len(topology.domains)
         self.by_level = [FreeIndex() for _ in topology.levels[:-1]]
         self.children = {domain.index: FreeIndex() for domain in topology.domains if domain.children}
@@ -114,17 +117,19 @@ class DomainUnits:
 
     def change(self, deltas: Iterable[tuple[int, int]]) -> None:
         """Machines, each once, have so many more free units, or fewer."""
-        for level in range(self._topology.top):
+        for level in range(self._topology.top + 1):
             deltas = self._change_level(level, deltas)
-        for root, delta in deltas:
-            self.free[root] += delta
 
     def _change_level(self, level: int, deltas: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-        """Change domains of one level below the root; what that changes on the next one.
+        """Change domains of one level; what that changes on the next one.
 
         Those that come to have the same count are moved together: a gang often takes whole machines.
         """
         free, places, parents, children = self.free, self._places, self._parents, self.children
+        if level == self._topology.top:
+            for root, delta in deltas:
+                free[root] += delta
+            return ()
         first, root = self._topology.level_domains[level][0].index, self._topology.root.index
         moved: dict[tuple[int, int], int] = {}
         above: dict[int, int] = {}
@@ -143,7 +148,7 @@ class DomainUnits:
 
     def best_domain(self, units: int, level: int) -> int | None:
         """The domain of `level` that holds `units` on the fewest children, then with the least to spare."""
-        level = min(level, self._topology.widest)
+        level = min(level, self.highest)
         if level == self._topology.top:
             root = self._topology.root.index
             return root if self.free[root] >= units else None
@@ -167,7 +172,7 @@ class DomainUnits:
 
     def roomiest(self, level: int) -> int | None:
         """The domain of `level` with the most free units, at least one; on ties the lowest."""
-        level = min(level, self._topology.widest)
+        level = min(level, self.highest)
         if level == self._topology.top:
             root = self._topology.root.index
             return root if self.free[root] else None
@@ -176,9 +181,18 @@ class DomainUnits:
 
     def held(self, domain: int) -> int:
         """The most units that a domain can give one gang."""
-        if self._topology.islands and domain == self._topology.root.index:
-            return self.by_level[self._topology.widest].most
-        return self.free[domain]
+        if self._topology.domains[domain].level <= self.highest:
+            return self.free[domain]
+        if domain == self._topology.root.index:
+            return self.by_level[self.highest].most
+        return max(map(self.held, self._topology.domains[domain].children))
+
+    def holding(self, domain: int, units: int) -> int | None:
+        """A domain inside one above the highest level that holds so many units; None if there is none."""
+        if domain == self._topology.root.index:
+            return self.best_domain(units, self.highest)
+        fits = [each for each in self._topology.domains[domain].children if self.held(each) >= units]
+        return min(fits, key=self.held, default=None)
 
     def pack(self, domain: int, gpus: int, packed: list[tuple[int, int]]) -> None:
         """Choose `gpus` free GPUs in `domain` on the fewest children, level by level, best fit last."""
@@ -204,8 +218,10 @@ class DomainShares(DomainUnits):
 
     __slots__ = ("_gpus", "share")
 
-    def __init__(self, topology: Topology, gpus: Sequence[int], share: int) -> None:
-        super().__init__(topology, [int(count >= share) for count in gpus])
+    def __init__(
+        self, topology: Topology, gpus: Sequence[int], share: int, highest: int | None = None
+    ) -> None:
+        super().__init__(topology, [int(count >= share) for count in gpus], highest)
         self._gpus, self.share = list(gpus), share
 
     def change(self, deltas: Iterable[tuple[int, int]]) -> None:
@@ -235,34 +251,47 @@ class DomainShares(DomainUnits):
 class DomainSegments(DomainShares):
     """The same for gangs whose machines come in segments, each in one block, the domain above the machines.
 
-    Blocks are ranked by all of their machines; what one gives, also to the domains above, is a multiple of
-    the segment.
+    Blocks are ranked by all of their machines, or where segments are spread, by those of one; what one gives,
+    also to the domains above, is a multiple of the segment.
     """
 
-    __slots__ = ("_segment",)
+    __slots__ = ("_able", "_gang")
 
-    def __init__(self, topology: Topology, gpus: Sequence[int], share: int, segment: int) -> None:
-        self._segment = segment
-        super().__init__(topology, [0] * len(topology.machines), share)
+    def __init__(
+        self, topology: Topology, gpus: Sequence[int], gang: Gang, highest: int | None = None
+    ) -> None:
+        assert gang.per_machine is not None, "segments have whole machines"
+        self._gang = gang
+        self._able = dict.fromkeys((domain.index for domain in topology.level_domains[1]), 0)
+        super().__init__(topology, [0] * len(topology.machines), gang.per_machine, highest)
         self.change([(machine, count) for machine, count in enumerate(gpus) if count])
 
     def _change_level(self, level: int, deltas: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
         """The same; blocks pass on what changes in whole segments."""
         if level != 1:
             return super()._change_level(level, deltas)
-        before = {block: self.held(block) for block, _ in deltas}
-        super()._change_level(level, deltas)
+        in_block = self._gang.in_block
+        rank = in_block if level == self._topology.top else self._rank
+        ranked: list[tuple[int, int]] = []
         above: dict[int, int] = {}
-        for block, had in before.items():
+        for block, delta in deltas:
+            had = self._able[block]
+            self._able[block] = has = had + delta
+            ranked.append((block, rank(has) - rank(had)))
             parent = self._parents[block]
-            above[parent] = above.get(parent, 0) + self.held(block) - had
+            above[parent] = above.get(parent, 0) + in_block(has) - in_block(had)
+        super()._change_level(level, ranked)
         return above.items()
+
+    def _rank(self, machines: int) -> int:
+        """By how many machines a block is ranked that has so many."""
+        return min(machines, self._gang.segment or 0) if self._gang.spread else machines
 
     def held(self, domain: int) -> int:
         """The most machines that a domain can give one gang, in whole segments."""
-        most = super().held(domain)  # over islands that are blocks, machines of one
-        return most - most % self._segment
+        most = super().held(domain)  # where one domain is a block, by its machines
+        return most - most % (self._gang.segment or 1)
 
     def _needed(self, domain: int, units: int) -> int:
         over_blocks = self._topology.domains[domain].level == 2
-        return self.children[domain].needed(units, self._segment if over_blocks else 1)
+        return self.children[domain].needed(units, (self._gang.segment or 1) if over_blocks else 1)

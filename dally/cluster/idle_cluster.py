@@ -34,7 +34,8 @@ class IdleCluster:
                 each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
                 if gang.segment is not None:
                     each = f"{each[:-1]} and {gang.segment} machines in each segment,"
-                anyhow = gang._replace(per_machine=None, segment=None)
+                each = f"{each.removesuffix(',')}{gang.layout}," if gang.layout else each
+                anyhow = gang.unsegmented._replace(per_machine=None)
                 has = str(self._free.total(gang.gpu_type))
                 if gang.machines is not None:
                     has += f", {self._free.usable(anyhow)} of them on machines it accepts"
@@ -43,6 +44,8 @@ class IdleCluster:
                     has += f", {most} of them in one network"
                 if gang.segment is not None:
                     has += f", {self._free.usable(gang)} of them in such segments"
+                elif gang.consolidated:
+                    has += f", {self._free.usable(gang)} of them close together"
                 raise CapacityError(
                     f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
                     f"cluster {self._topology.name} has {has}"
@@ -52,7 +55,7 @@ class IdleCluster:
 
     def most_gpus(self, gang: Gang) -> int:
         """The most GPUs that one gang can have, shared out as this one asks, however many that wants."""
-        key = gang._replace(gpus=0)
+        key = gang if gang.consolidated else gang._replace(gpus=0)
         if key not in self._capacities:
             held = self._free.held(self._topology.root.index, gang)
             self._capacities[key] = held * (gang.per_machine or 1)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan
@@ -34,7 +34,11 @@ class Gang(NamedTuple):
         per_machine: Exactly so many on each machine, a divisor of `gpus`; None: however they fit.
         machines: Names of the only machines accepted; None for any.
         segment: Its machines come in groups of so many, a divisor of `units`, each group in one domain of the
-            level above the machines, several perhaps in the same; 2 or more, or None: wherever they are.
+            level above the machines, several perhaps in the same; None: wherever they are. It is 1 only with
+            `spread`, as it says nothing else.
+        spread: No two of these groups are in one such domain.
+        consolidated: All is in one domain of the lowest level that has enough machines, whoever holds them
+            now (see `FreeGpus.highest`).
     """
 
     gpus: int
@@ -42,6 +46,8 @@ class Gang(NamedTuple):
     per_machine: int | None = None
     machines: frozenset[str] | None = None
     segment: int | None = None
+    spread: bool = False
+    consolidated: bool = False
 
     @property
     def units(self) -> int:
@@ -51,6 +57,24 @@ class Gang(NamedTuple):
     def held(self, gpus: int) -> int:
         """What a machine with so many free GPUs can give it, in units."""
         return gpus if self.per_machine is None else int(gpus >= self.per_machine)
+
+    def in_block(self, machines: int) -> int:
+        """What a domain right above the machines can give it if so many of its machines are able to."""
+        if self.segment is None:
+            return machines
+        whole = machines - machines % self.segment
+        return min(whole, self.segment) if self.spread else whole
+
+    @property
+    def layout(self) -> str:
+        """How its segments lie to each other, in words that follow on others; empty if that is open."""
+        apart = ", each segment in another block" if self.spread else ""
+        return apart + (", close together" if self.consolidated else "")
+
+    @property
+    def unsegmented(self) -> Self:
+        """The same, wherever its machines are."""
+        return self._replace(segment=None, spread=False, consolidated=False)
 
     @property
     def step(self) -> int:
@@ -87,6 +111,9 @@ class Job:
         machines: Names of the only machines it may use; None for any.
         segment: Its machines come in groups of so many, each group in one domain of the level above, as with
             Slurm's `--segment`; None: wherever they are. Needs `gpus_per_machine`.
+        spread_segments: No two of these groups are in one domain of that level, as with `--spread-segments`.
+        consolidate_segments: All are in one domain of the lowest level that has enough machines, as with
+            `--consolidate-segments`.
         plan: How it trains the transformer that `model` names or spells out, with `batch` in sequences; None
             if unknown. Where nothing is known of the model's shape, costs go by profiles.
 
@@ -117,6 +144,8 @@ class Job:
     machines: frozenset[str] | None = None
     segment: int | None = None
     plan: TrainingPlan | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -151,8 +180,11 @@ class Job:
             )
         self._check_segment()
         each = None if self.most_gpus == 1 else each
-        segment = None if self.segment == 1 else self.segment
-        gang = Gang(self.gpus, self.gpu_type, each, self.machines, segment)
+        count = self.gpus // (each or self.gpus)
+        spread = self.spread_segments and (self.segment or count) < count
+        consolidated = self.consolidate_segments and count > 1
+        segment = None if self.segment == 1 and not spread else self.segment
+        gang = Gang(self.gpus, self.gpu_type, each, self.machines, segment, spread, consolidated)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:
@@ -171,6 +203,9 @@ class Job:
 
     def _check_segment(self) -> None:
         if self.segment is None:
+            for name in ("spread_segments", "consolidate_segments"):
+                if getattr(self, name):
+                    raise InputError(f"job {self.job_id}: has {name}, but no segment")
             return
         if self.kind is not JobKind.RIGID:
             raise InputError(

@@ -63,6 +63,7 @@ class Audit:
         self.capacity = {machine.name: machine.gpus for machine in topology.machines}
         self.types = {machine.name: machine.gpu_type for machine in topology.machines}
         self.blocks = {each.name: topology.ancestors[at][1] for at, each in enumerate(topology.machines)}
+        self.topology = topology
         self.asked = {job.job_id: job for job in jobs}
         self.used: Counter[str] = Counter()
         self.down: set[str] = set()
@@ -122,11 +123,28 @@ class Audit:
         if wanted.segment is not None:
             blocks = Counter(self.blocks[machine] for machine in gpus)
             assert all(count % wanted.segment == 0 for count in blocks.values()), "a segment in two blocks"
+            if wanted.spread_segments and len(gpus) > wanted.segment:
+                assert max(blocks.values()) == wanted.segment, "two segments in a block"
+            if wanted.consolidate_segments:
+                self.check_close(wanted, gpus)
         cost_s = _RESIZE_S if resized else 6.0 + wanted.gpus  # a restart, unless a profile says more
         ready = self.now + (cost_s if self.starts[job] else 0.0)
         self.starts[job] += 1
         self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
         self.slack[job] += 0.002 / slowdown
+
+    def check_close(self, wanted: Job, gpus: dict[str, int]) -> None:
+        """A job is in one domain if any domain below the root has enough machines for it, or blocks."""
+        segment, paths = wanted.segment or 1, self.topology.ancestors
+        at = {self.topology.machine_index[name] for name in gpus}
+        apart = wanted.spread_segments and len(at) > segment
+        needed = len(at) // segment if apart else len(at)
+        for level in range(1, self.topology.top):
+            inside = {(path[int(apart)], path[level]) for path in paths}
+            if max(Counter(domain for _, domain in inside).values()) >= needed:
+                held = {paths[machine][level] for machine in at}
+                assert len(held) == 1, "segments are farther apart than they must be"
+                return
 
     def repace(self, job: str, slowdown: float) -> None:
         """A job goes on at another speed."""

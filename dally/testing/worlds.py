@@ -10,8 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Link, Machine, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology
+from dally.errors import CapacityError
 from dally.jobs.job import Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
 from dally.jobs.priority import DEFAULT_RATIO, may_take_gpus
@@ -168,12 +170,12 @@ def worlds(
     """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
 
     With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs; with
-    `filtered` jobs that accept some machines only. With `segments` up to 12 machines are alike, and the
-    machines of rigid jobs come in segments.
+    `filtered` jobs that accept some machines only. With `segments` up to 16 machines are alike, and the
+    machines of rigid jobs come in segments, which may have to be apart, or close together.
     """
     if segments:
         gpus = draw(st.integers(1, 4))
-        sizes = [[gpus] * count for count in draw(st.lists(st.integers(2, 4), min_size=1, max_size=3))]
+        sizes = [[gpus] * count for count in draw(st.lists(st.integers(2, 4), min_size=1, max_size=4))]
     else:
         sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
     types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
@@ -202,7 +204,7 @@ def _jobs(
         share = share or draw(st.integers(1, max(each.gpus for each in accepted)))
         able = [each.name for each in accepted if each.gpus >= share]
         gpus, segment = draw(_segments(topology, able, share))
-    return Job(
+    job = Job(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
         gpus=gpus,
@@ -218,6 +220,21 @@ def _jobs(
         segment=segment,
         preemptible=draw(st.sampled_from([True, True, False])),
     )
+    return job if segment is None else draw(_laid_out(topology, job))
+
+
+@st.composite
+def _laid_out(draw: st.DrawFn, topology: Topology, job: Job) -> Job:
+    """A job whose segments are apart, close together, both or neither, as an idle cluster can hold them."""
+    spread, close = draw(st.booleans()), draw(st.booleans())
+    for layout in ((spread, close), (spread, False), (False, close)):
+        asked = replace(job, spread_segments=layout[0], consolidate_segments=layout[1])
+        try:
+            IdleCluster(topology).best_level(asked.gang)
+        except CapacityError:
+            continue
+        return asked
+    return job
 
 
 @st.composite

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
@@ -138,11 +139,10 @@ def _kind(text: str) -> JobKind:
         raise RowError("unknown kind", f"kind is {text!r}, must be one of {valid}") from None
 
 
-def _preemptible(text: str) -> bool:
-    """Yes or no; yes if empty."""
+def _yes_or_no(column: str, default: bool, text: str) -> bool:
     if text not in ("", "yes", "no"):
-        raise RowError("preemptible is not yes or no", f"preemptible is {text!r}, must be yes or no")
-    return text != "no"
+        raise RowError(f"{column} is not yes or no", f"{column} is {text!r}, must be yes or no")
+    return text == "yes" if text else default
 
 
 def _machines(text: str) -> frozenset[str] | None:
@@ -169,10 +169,12 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "max_copies": lambda text: whole(text, "max_copies") if text else 1,
     "time_limit_s": time_limit,
     "gpus_per_machine": lambda text: whole(text, "gpus_per_machine") if text else None,
-    "preemptible": _preemptible,
+    "preemptible": partial(_yes_or_no, "preemptible", True),
     "batch": lambda text: whole(text, "batch") if text else None,
     NAME: str,
     "machines": _machines,
     "segment": lambda text: whole(text, "segment") if text else None,
     "plan": _plan,
+    "spread_segments": partial(_yes_or_no, "spread_segments", False),
+    "consolidate_segments": partial(_yes_or_no, "consolidate_segments", False),
 }

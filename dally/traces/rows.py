@@ -41,6 +41,8 @@ class Draft(NamedTuple):
     machines: frozenset[str] | None = None
     segment: int | None = None
     plan: TrainingPlan | None = None
+    spread_segments: bool = False
+    consolidate_segments: bool = False
 
 
 class Omission(StrEnum):

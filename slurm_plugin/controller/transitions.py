@@ -206,9 +206,8 @@ class JobTransitions:
         asked = managed.job
         try:
             if not asked.runs_on([*gpus.values()]):
-                asked = replace(
-                    asked, gpus=sum(gpus.values()), gpus_per_machine=None, gpu_type=None, segment=None
-                )
+                asked = replace(asked, segment=None, spread_segments=False, consolidate_segments=False)
+                asked = replace(asked, gpus=sum(gpus.values()), gpus_per_machine=None, gpu_type=None)
                 asked = replace(asked, kind=JobKind.RIGID, min_gpus=None, max_gpus=None, max_copies=1)
             allocation = self._allocation(gpus)
             self._state.best_level(asked.gang)

@@ -127,8 +127,12 @@ def _options(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) ->
         yield f"--ntasks={job.gpus} --gpus-per-task={gpu_type}1"
         if job.gang.per_machine:
             yield f"--nodes={job.gang.units} --ntasks-per-node={job.gang.per_machine}"
-        if job.gang.segment:
-            yield f"--segment={job.gang.segment}"
+        if job.gang.segment or job.gang.consolidated:
+            yield f"--segment={job.gang.segment or 1}"
+        if job.gang.spread:
+            yield "--spread-segments"
+        if job.gang.consolidated:
+            yield "--consolidate-segments"
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 

@@ -64,7 +64,7 @@ def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -
         level: It starts within one domain of this level.
         released: When GPUs come free, soonest first.
     """
-    level = min(level, free.topology.widest)
+    level = min(level, free.highest(job.gang))
     gains = Gains(free, job.gang, level)
     found, shadow_s = None, inf
     for end_s, allocation in released:

@@ -9,6 +9,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, Job
 from dally.state import JobState
+from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,9 @@ def find_gpus(free: FreeGpus, gang: Gang) -> Allocation | None:
 def accepted(gang: Gang) -> str:
     """Which free GPUs are counted for a gang, in words; see `FreeGpus.usable`."""
     if gang.segment is not None:
-        return f"in segments of {gang.segment} machines"
+        return f"in segments of {plural(gang.segment, 'machine')}{gang.layout}"
+    if gang.consolidated:
+        return "close together"
     return "in all" if gang.machines is None else "on machines that it accepts"
 
 
@@ -53,11 +56,11 @@ class Gains:
     Args:
         free: What is free now.
         gang: The GPUs that are asked for.
-        level: Level of the domains; above islands, theirs.
+        level: Level of the domains; above the highest that may hold the gang, that one.
     """
 
     def __init__(self, free: FreeGpus, gang: Gang, level: int) -> None:
-        self._free, self._gang, self._level = free, gang, min(level, free.topology.widest)
+        self._free, self._gang, self._level = free, gang, min(level, free.highest(gang))
         self._takes_all = gang.machines is None and (
             gang.gpu_type is None or free.topology.gpu_types == (gang.gpu_type,)
         )
@@ -67,7 +70,7 @@ class Gains:
 
     def lacks(self) -> int:
         """How many units must come free at the least before any domain holds the gang; 0 if one does."""
-        gang = self._gang._replace(segment=None)
+        gang = self._gang.unsegmented
         roomiest = self._free.roomiest(self._level, gang)
         has = 0 if roomiest is None else self._free.held(roomiest, gang)
         return max(0, gang.units - has)
@@ -114,19 +117,20 @@ class Gains:
             domain = ancestors[machine][level]
             gain = gpus if share is None else (after >= share) - (before >= share)
             if gain and gang.segment is not None:
-                gain = self._in_segments(gang.segment, machine, gain)
+                gain = self._in_segments(machine, gain)
             units[domain] = units.get(domain, 0) + gain
             gaining[domain] = None
         return gaining
 
-    def _in_segments(self, segment: int, machine: int, gain: int) -> int:
+
+    def _in_segments(self, machine: int, gain: int) -> int:
         """What a gain of a block's machines is worth in whole segments."""
         block = self._free.topology.ancestors[machine][1]
         if block not in self._in_block:
-            self._in_block[block] = self._free.held(block, self._gang._replace(segment=None))
+            self._in_block[block] = self._free.held(block, self._gang.unsegmented)
         before = self._in_block[block]
         self._in_block[block] = after = before + gain
-        return (after - after % segment) - (before - before % segment)
+        return self._gang.in_block(after) - self._gang.in_block(before)
 
 
 def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
@@ -213,13 +217,14 @@ def _by_cost_of_segments(
         for block in dict.fromkeys(free.topology.ancestors[machine][1] for machine, _ in victim.allocation):
             inside.setdefault(block, []).append(victim)
     machines = gang.units if level == 1 else gang.segment
-    whole = gang._replace(segment=None)
+    whole = gang.unsegmented
     segments: list[tuple[float, int, list[JobState]]] = []
     for block, jobs in inside.items():
         has = free.held(block, whole) // machines
         before: set[int] = set()
         dearest = 0.0
-        for number in range(has + 1, has + 1 + gang.units // machines):
+        more = int(has == 0) if gang.spread else gang.units // machines
+        for number in range(has + 1, has + 1 + more):
             wanted = whole._replace(gpus=number * machines * gang.per_machine)
             victims = _victims_in(free, jobs, wanted, block)
             if not victims:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dally.cluster.topology import Allocation
+from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats, Ints
 from dally.policies.hadar.market import Market
 
@@ -23,29 +24,31 @@ class Bidder:
     """A job that bids for GPUs.
 
     Attributes:
-        gpus: How many it takes.
-        per_machine: Exactly so many on each machine; None: however they fit.
-        segment: So many of its machines in each block, or a multiple; None: wherever they are.
+        gang: What it takes, and how its machines may lie.
+        highest: The highest level at which one domain may hold it.
         tiers: The machines that are fast enough, for each speed as the bottleneck, the fastest first.
         held: What it runs on; empty if it waits.
         utility: What running on an allocation from now on is worth to it, with the restart that this takes.
         ceiling: The most that any allocation could be worth to it.
     """
 
-    gpus: int
-    per_machine: int | None
-    segment: int | None
+    gang: Gang
+    highest: int
     tiers: tuple[Flags, ...]
     held: Allocation
     utility: Callable[[Allocation], float]
     ceiling: float
 
+    @property
+    def gpus(self) -> int:
+        """How many it takes."""
+        return self.gang.gpus
+
     def could_have(self, offered: Ints, tier: Flags) -> Ints:
         """What each machine could give it of what is offered."""
         given = np.where(tier, offered, 0)
-        if self.per_machine is None:
-            return given
-        return np.where(given >= self.per_machine, self.per_machine, 0)
+        each = self.gang.per_machine
+        return given if each is None else np.where(given >= each, each, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,19 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
 
 
 def _candidates(market: Market, offer: Ints, bidder: Bidder) -> Iterable[Allocation]:
+    """The closest placement and the cheapest, in each domain that may hold it by itself."""
+    if not bidder.gang.consolidated:
+        return _candidates_within(market, offer, bidder)
+    domains = market.servers.domains[bidder.highest - 1]
+    offers = (np.where(domains == domain, offer, 0) for domain in np.unique(domains[offer > 0]))
+    enough = (each for each in offers if int(each.sum()) >= bidder.gpus)
+    return (found for each in enough for found in _candidates_within(market, each, bidder))
+
+
+def _candidates_within(market: Market, offer: Ints, bidder: Bidder) -> Iterable[Allocation]:
     """The closest placement and the cheapest; none where the offer has too few whole segments."""
-    if bidder.segment is not None:
-        return _in_segments(market, offer, bidder, bidder.segment)
+    if bidder.gang.segment is not None:
+        return _in_segments(market, offer, bidder, bidder.gang.segment)
     close = _fewest_servers(_closest(market, offer, bidder.gpus), market.price, bidder.gpus)
     cheap = _cheapest(offer, market.price, bidder.gpus) if bidder.gpus > 1 else close
     return dict.fromkeys((close, cheap))
@@ -116,7 +129,8 @@ def _in_segments(market: Market, offer: Ints, bidder: Bidder, segment: int) -> I
     able = np.flatnonzero(offer)
     able = able[np.lexsort((market.price[able], blocks[able]))]
     _, first, counts = np.unique(blocks[able], return_index=True, return_counts=True)
-    ends = first + counts - counts % segment
+    whole = counts - counts % segment
+    ends = first + (np.minimum(whole, segment) if bidder.gang.spread else whole)
     machines = able[np.arange(len(able)) < np.repeat(ends, counts)].reshape(-1, segment)
     wanted = bidder.gpus // int(offer.max()) // segment
     if len(machines) < wanted:

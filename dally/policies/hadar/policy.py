@@ -207,9 +207,8 @@ class HadarRound:
     def _bidder(self, place: int) -> Bidder:
         job = self._view.jobs[self._order[place]]
         return Bidder(
-            gpus=job.job.gpus,
-            per_machine=job.job.gang.per_machine,
-            segment=job.job.gang.segment,
+            gang=job.job.gang,
+            highest=self._state.free.highest(job.job.gang),
             tiers=self._policy.tiers(job),
             held=self.held(job),
             utility=partial(self.utility, job),

@@ -71,7 +71,7 @@ class Rearrangement:
     Gangs on one machine stay where they are, and a bound from 2 up can be kept without them: put all others
     behind one another, rack by rack, and a rack has part of one that began before it and of one that goes on
     behind it. Only gangs that must not move, GPU types, shares of each machine, and segments can be in the
-    way.
+    way. Gangs whose segments are to be apart, or close together, are not moved.
 
     Args:
         state: The cluster before the starts.
@@ -152,8 +152,9 @@ class Rearrangement:
     def _gangs(self, racks: Sequence[int]) -> list[_PlacedGang]:
         """The gangs with GPUs in these racks that may be placed anew."""
         running = (self._gang(job, job.allocation, True) for job in self._fragments.jobs(racks))
-        found = [gang for gang in running if self._may_move(gang.job)]
-        found += [gang for gang in self._newcomers if not gang.shares.keys().isdisjoint(racks)]
+        found = [gang for gang in running if self._may_move(gang.job) and not gang.job.job.gang.layout]
+        newcomers = (gang for gang in self._newcomers if not gang.job.job.gang.layout)
+        found += [gang for gang in newcomers if not gang.shares.keys().isdisjoint(racks)]
         by_type = self._state.topology.by_type
         return [gang for gang in found if len(by_type(gang.place)) == 1]
 

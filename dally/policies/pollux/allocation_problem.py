@@ -110,6 +110,13 @@ class ProblemBuilder:
             max(least, min(share, self._costs.most_gpus(job.job)))
             for job, (least, _) in zip(jobs, bounds, strict=True)
         ]
+        paths = np.array([state.topology.ancestors[machine] for machine in machines])
+        paths = paths.reshape(len(machines), len(state.topology.levels))
+        gangs = [job.job.gang for job in jobs]
+        area = np.zeros((len(jobs), len(machines)), dtype=np.int64)
+        for row, gang in enumerate(gangs):
+            if gang.consolidated:
+                area[row] = np.unique(paths[:, state.free.highest(gang)], return_inverse=True)[1]
         columns = {machine: place for place, machine in enumerate(machines)}
         held = np.zeros((len(jobs), len(machines)), dtype=np.int16)
         for row, job in enumerate(jobs):
@@ -132,8 +139,11 @@ class ProblemBuilder:
             least=np.array([least for least, _ in bounds]),
             most=np.array([most for _, most in bounds]),
             share=np.array([job.job.gang.per_machine or 0 for job in jobs]),
-            segment=np.array([job.job.gang.segment or 1 for job in jobs]),
-            block=np.unique([state.topology.ancestors[each][1] for each in machines], return_inverse=True)[1],
+            segment=np.array([gang.segment or 1 for gang in gangs]),
+            spread=np.array([gang.spread for gang in gangs]),
+            in_segments=np.array([gang.segment is not None or gang.consolidated for gang in gangs]),
+            block=np.unique(paths[:, 1], return_inverse=True)[1],
+            area=area,
             speedups=(speedups := self._speedups(jobs, bounds, fair, now)),
             fewest=self._speeds.fewest(speedups.shape[3] - 1),
             kinds=[np.flatnonzero(np.array(types) == name) for name in state.topology.gpu_types],

@@ -45,9 +45,13 @@ class Allocations:
         least: (jobs,) fewest GPUs that a job runs on.
         most: (jobs,) most that it may have.
         share: (jobs,) exactly so many on each of its machines; 0: however they fit.
-        segment: (jobs,) in each block it has a multiple of so many machines; jobs with more than 1 have
-            a share and one size.
+        segment: (jobs,) in each block it has a multiple of so many machines.
+        spread: (jobs,) whether that is so many at most.
+        in_segments: (jobs,) whether a job has segments, or must be close together. Such jobs have a share
+            and one size.
         block: (machines,) the domain right above each, numbered from 0.
+        area: (jobs, machines) the domain around each, numbered from 0, of the highest level at which one may
+            hold the job.
         speedups: (jobs, types, 2, GPUs) speed-up by type, closeness and number of GPUs.
         fewest: (types, GPUs) the fewest machines that hold so many.
         kinds: The machines of each type.
@@ -64,7 +68,10 @@ class Allocations:
     most: Ints
     share: Ints
     segment: Ints
+    spread: Flags
+    in_segments: Flags
     block: Ints
+    area: Ints
     speedups: Floats
     fewest: Ints
     kinds: Sequence[Ints]
@@ -163,18 +170,25 @@ class Allocations:
             owners.sort(axis=2)
         return owners
 
-    @property
-    def in_segments(self) -> Flags:
-        """(jobs,) whether a job's machines come in segments."""
-        return np.asarray(self.segment > 1)
-
     def _broken(self, owners: Owners) -> Flags:
-        """(individuals, jobs) whether a job has part of a segment in a block."""
-        blocks = int(self.block.max()) + 1
-        cells = (self._rows(owners) * blocks + self.block[:, None])[_first_of_each(owners)]
-        counts = np.bincount(cells, minlength=len(owners) * (self.jobs + 1) * blocks)
-        by_block = counts.reshape(len(owners), self.jobs + 1, blocks)[:, :-1]
-        return np.asarray((by_block % self.segment[:, None] > 0).any(axis=2))
+        """(individuals, jobs) whether a job has part of a segment in a block, too many, or is far apart."""
+        by_block = self._by_domain(owners, self.block[:, None])
+        broken = by_block % self.segment[:, None] > 0
+        broken |= self.spread[:, None] & (by_block > self.segment[:, None])
+        found = broken.any(axis=2)
+        if self.area.any():
+            areas = np.vstack([self.area, np.zeros_like(self.area[:1])])[
+                owners, np.arange(owners.shape[1])[:, None]
+            ]
+            found |= np.count_nonzero(self._by_domain(owners, areas), axis=2) > 1
+        return np.asarray(found)
+
+    def _by_domain(self, owners: Owners, domain: Ints) -> Ints:
+        """(individuals, jobs, domains) the machines of each job, from the domain of each of its GPUs."""
+        domains = int(domain.max()) + 1
+        cells = (self._rows(owners) * domains + domain)[_first_of_each(owners)]
+        counts = np.bincount(cells, minlength=len(owners) * (self.jobs + 1) * domains)
+        return counts.reshape(len(owners), self.jobs + 1, domains)[:, :-1]
 
     def segments_row(self, job: int, room: Ints, blocks: Iterable[int]) -> Ints:
         """(machines,) the GPUs of a job in segments, block by block; none if the blocks have too few.
@@ -184,14 +198,19 @@ class Allocations:
             room: (machines,) its share where it could have it, else 0.
             blocks: In this order.
         """
-        segment, share = int(self.segment[job]), int(self.share[job])
-        wanted, row = int(self.least[job]) // share, np.zeros_like(room)
-        for block in blocks:
-            able = np.flatnonzero((room > 0) & (self.block == block))
-            taken = able[: min(len(able) // segment * segment, wanted)]
-            row[taken] = share
-            wanted -= len(taken)
-        return row if wanted == 0 else np.zeros_like(room)
+        segment, share, in_order = int(self.segment[job]), int(self.share[job]), [*blocks]
+        area = self.area[job][np.unique(self.block, return_index=True)[1]]  # of each block
+        for one in dict.fromkeys(area[in_order].tolist()):
+            wanted, row = int(self.least[job]) // share, np.zeros_like(room)
+            for block in (each for each in in_order if area[each] == one):
+                able = np.flatnonzero((room > 0) & (self.block == block))
+                whole = min(segment, len(able)) if self.spread[job] else len(able)
+                taken = able[: min(whole // segment * segment, wanted)]
+                row[taken] = share
+                wanted -= len(taken)
+            if wanted == 0:
+                return row
+        return np.zeros_like(room)
 
     def _rows(self, owners: Owners) -> Ints:
         """(individuals, machines, GPUs) where each GPU's job, or none, stands in a list of all."""
@@ -243,7 +262,7 @@ class Allocations:
                 room = np.where(taken, 0, room)
                 machines = np.argsort(-room, kind="stable")
             row = np.zeros_like(room)
-            if self.segment[job] > 1:
+            if self.in_segments[job]:
                 blocks = np.bincount(self.block[room > 0])
                 row = self.segments_row(int(job), room, np.argsort(-blocks, kind="stable").tolist())
                 machines = np.flatnonzero(row)

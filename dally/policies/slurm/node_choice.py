@@ -28,7 +28,7 @@ def best_fit(topology: Topology, left: Sequence[int], gang: Gang, highest: int) 
     if gang.segment is not None:  # blocks are packed, each with whole segments of machines
         for machine in sorted(units, key=lambda machine: (left[machine], machine)):
             blocks.setdefault(topology.ancestors[machine][LEAF], []).append(machine)
-        units = {block: len(each) - len(each) % gang.segment for block, each in blocks.items()}
+        units = {block: gang.in_block(len(each)) for block, each in blocks.items()}
     if sum(units.values()) < gang.units:
         return None
     lowest = LEAF if blocks else 0

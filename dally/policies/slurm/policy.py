@@ -257,10 +257,11 @@ class SlurmBackfill(InOrder):
 
     def _fits_best(self, gang: Gang) -> bool:
         """Whether a gang gets the best fit; topology/tree knows no segments."""
-        return self._knobs.placement == "fit" or gang.segment is not None
+        return self._knobs.placement == "fit" or gang.segment is not None or gang.consolidated
 
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
         if self._fits_best(job.job.gang):
+            highest = min(highest, self._state.free.highest(job.job.gang))
             return best_fit(self._state.topology, left, job.job.gang, highest)
         allocation = as_topology_tree(self._state.topology, left, job.job.gang)
         if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):

@@ -12,8 +12,8 @@ from dally.cluster.free import FreeGpus, most_units
 from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Topology
 from dally.errors import CapacityError
-from dally.jobs.job import Gang
-from dally.policies.common.placements import Gains
+from dally.jobs.job import Gang, Job
+from dally.policies.common.placements import Gains, accepted
 from dally.policies.slurm.node_choice import best_fit
 from dally.testing.worlds import racks
 
@@ -26,17 +26,44 @@ def gang(machines: int, segment: int, share: int = 1) -> Gang:
     return Gang(machines * share, None, share, None, segment)
 
 
-def is_whole(topology: Topology, machines: Sequence[int], segment: int) -> bool:
-    """Whether machines are whole segments, each in one block."""
-    blocks = Counter(topology.ancestors[machine][1] for machine in machines)
-    return all(count % segment == 0 for count in blocks.values())
+@st.composite
+def gangs(draw: st.DrawFn, most: int) -> Gang:
+    """Gangs of two machines or more in segments, which may have to be apart, or close together."""
+    segment, spread = draw(st.integers(1, 3)), draw(st.booleans())
+    count, share = draw(st.integers(2 if segment == 1 else 1, most)), draw(st.integers(1, 2))
+    return Job(
+        "g", 0.0, segment * count * share, 1.0, gpus_per_machine=share, segment=segment,
+        spread_segments=spread, consolidate_segments=draw(st.booleans()),
+    ).gang  # fmt: skip
+
+
+def close_level(topology: Topology, asked: Gang) -> int:
+    """The lowest level at which a domain has so many machines, or blocks where segments are spread."""
+    if not asked.consolidated:
+        return topology.top
+    segment = asked.segment or 1
+    for level, domains in enumerate(topology.level_domains):
+        for domain in domains:
+            inside = [path for path in topology.ancestors if domain.index in path]
+            blocks = len({path[1] for path in inside}) if level else 0
+            if blocks * segment >= asked.units if asked.spread else len(inside) >= asked.units:
+                return level
+    return topology.top
+
+
+def is_whole(topology: Topology, machines: Sequence[int], asked: Gang) -> bool:
+    """Whether machines are whole segments, each in one block, and lie to each other as they are to."""
+    blocks, segment = Counter(topology.ancestors[machine][1] for machine in machines), asked.segment or 1
+    whole = all(count % segment == 0 for count in blocks.values())
+    apart = not asked.spread or max(blocks.values()) == segment
+    return whole and apart and level_of(topology, machines) <= close_level(topology, asked)
 
 
 def ways(free: FreeGpus, asked: Gang) -> Iterator[tuple[int, ...]]:
     """Every choice of machines for a gang."""
     able = [each for each in range(len(free.topology.machines)) if asked.held(free.on(each))]
     for machines in combinations(able, asked.units):
-        if is_whole(free.topology, machines, asked.segment or 1):
+        if is_whole(free.topology, machines, asked):
             yield machines
 
 
@@ -87,15 +114,17 @@ def test_it_takes_the_fewest_blocks() -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(BLOCKS, DEPTHS, MOVES, st.integers(1, 5), st.integers(2, 3), st.integers(1, 2))
+@given(BLOCKS, DEPTHS, MOVES, gangs(5))
 def test_segments_are_found_wherever_a_plain_search_finds_them(
-    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], count: int, segment: int, share: int
+    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], asked: Gang
 ) -> None:
-    free, asked = FreeGpus(racks(sizes, depth=depth)), gang(segment * count, segment, share)
+    free, share = FreeGpus(racks(sizes, depth=depth)), asked.per_machine
     free.held(0, asked)  # its index is made before GPUs are taken
     moved(free, moves)
     topology, known = free.topology, [*ways(free, asked)]
     levels = {level_of(topology, machines) for machines in known}
+    highest = close_level(topology, asked)
+    assert free.highest(asked) == highest
     assert free.lowest_level(asked) == min(levels, default=None)
     again = FreeGpus(topology)
     again.take(tuple((at, machine.gpus - free.on(at)) for at, machine in enumerate(topology.machines)))
@@ -104,7 +133,7 @@ def test_segments_are_found_wherever_a_plain_search_finds_them(
         found = free.find(asked, level)
         assert found == again.find(asked, level), "an index made later says the same"
         assert (found is None) == (not any(below <= level for below in levels))
-        chosen = best_fit(topology, left, asked, level)
+        chosen = best_fit(topology, left, asked, min(level, highest))
         assert (chosen is None) == (found is None)
         for place in (found, chosen):
             if place is not None:
@@ -113,18 +142,21 @@ def test_segments_are_found_wherever_a_plain_search_finds_them(
                 assert {gpus for _, gpus in place} == {share}
                 assert level_of(topology, machines) <= level
     for domain in topology.domains[len(topology.machines) :]:
-        inside = [at for at in range(len(left)) if domain.index in topology.ancestors[at]]
-        assert free.held(domain.index, asked) == most_units(
-            topology, asked, ((at, left[at]) for at in inside)
+        inside = dict[int, list[int]]()
+        for at, path in enumerate(topology.ancestors):
+            if domain.index in path:
+                inside.setdefault(path[min(domain.level, highest)], []).append(at)
+        assert free.held(domain.index, asked) == max(
+            most_units(topology, asked, ((at, left[at]) for at in each)) for each in inside.values()
         )
 
 
 @settings(deadline=None, max_examples=200)
-@given(BLOCKS, DEPTHS, MOVES, st.integers(1, 4), st.integers(2, 3))
+@given(BLOCKS, DEPTHS, MOVES, gangs(4))
 def test_what_comes_free_is_counted_in_whole_segments(
-    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], count: int, segment: int
+    sizes: list[list[int]], depth: int, moves: list[tuple[int, int]], asked: Gang
 ) -> None:
-    free, asked = FreeGpus(racks(sizes, depth=depth)), gang(segment * count, segment)
+    free = FreeGpus(racks(sizes, depth=depth))
     topology = free.topology
     moved(free, moves)
     used = [machine.gpus - free.on(at) for at, machine in enumerate(topology.machines)]
@@ -149,6 +181,28 @@ def test_what_comes_free_is_counted_in_whole_segments(
                     later.take(each)
                 assert later.held(domain, asked) >= asked.units, "it fits without what it does not need"
                 break
+
+
+def test_segments_that_spread_take_one_block_each_and_consolidated_ones_a_domain_that_could_hold_them() -> (
+    None
+):
+    free = FreeGpus(racks([[1] * 4] * 4, depth=4))  # blocks 0 and 2 are in one pod, 1 and 3 in the other
+    apart, near = gang(4, 2)._replace(spread=True), gang(6, 2)._replace(consolidated=True)
+    both = apart._replace(consolidated=True)
+    blocks = [domain.index for domain in free.topology.level_domains[1]]
+    free.take(tuple((machine, 1) for machine in (0, 1, 2, 4, 5, 6)))  # one machine left of blocks 0 and 1
+    found = free.find(apart, 3)
+    assert found is not None
+    assert Counter(free.topology.ancestors[at][1] for at, _ in found) == {blocks[2]: 2, blocks[3]: 2}
+    assert free.usable(apart) == 4
+    assert free.lowest_level(both) is None, "two blocks of one pod must have two machines each"
+    assert (free.highest(near), free.lowest_level(near), free.usable(near)) == (2, None, 4)
+    free.give(((0, 1),))
+    assert free.find(near, 3) == tuple((machine, 1) for machine in (0, 3, 8, 9, 10, 11))
+    found = free.find(both, 3)
+    assert found is not None
+    assert Counter(free.topology.ancestors[at][1] for at, _ in found) == {blocks[0]: 2, blocks[2]: 2}
+    assert accepted(both) == "in segments of 2 machines, each segment in another block, close together"
 
 
 def test_a_segment_larger_than_any_block_is_refused_in_one_line() -> None:

@@ -1,5 +1,6 @@
 """What a job may ask for, and on what it runs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,12 +53,30 @@ def test_the_machines_of_a_job_come_in_segments() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpus", "segment", "gang"),
+    [
+        (32, 4, (4, True, True)),
+        (32, 8, (8, False, True)),
+        (32, 1, (1, True, True)),
+        (4, 1, (None, False, False)),
+    ],
+)
+def test_segments_are_apart_or_close_only_where_there_are_several(
+    gpus: int, segment: int, gang: tuple[int | None, bool, bool]
+) -> None:
+    job = Job("s", 0.0, gpus, 100.0, gpus_per_machine=4, segment=segment)
+    asked = replace(job, spread_segments=True, consolidate_segments=True).gang
+    assert (asked.segment, asked.spread, asked.consolidated) == gang
+
+
+@pytest.mark.parametrize(
     ("fields", "says"),
     [
         ({"gpus_per_machine": 4, "segment": 3}, "segment is 3, must divide its 8 machines"),
         ({"gpus_per_machine": 4, "segment": 16}, "segment is 16, must divide its 8 machines"),
         ({"gpus_per_machine": 4, "segment": 0}, "segment is 0, must divide its 8 machines"),
         ({"segment": 2}, "segment is 2, but gpus_per_machine is not given"),
+        ({"spread_segments": True}, "has spread_segments, but no segment"),
         (
             {"gpus_per_machine": 4, "segment": 2, "kind": JobKind.ELASTIC, "max_gpus": 64},
             "segment is 2, but it is elastic, not rigid",

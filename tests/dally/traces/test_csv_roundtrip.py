@@ -49,6 +49,8 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 preemptible=draw(st.booleans()),
                 gpus_per_machine=each,
                 segment=segment,
+                spread_segments=segment is not None and draw(st.booleans()),
+                consolidate_segments=segment is not None and draw(st.booleans()),
             )
         )
     return made

@@ -1,5 +1,7 @@
 """Whom to stop for a gang, and when a domain will hold one."""
 
+from dataclasses import replace
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -118,7 +120,7 @@ def test_segments_in_several_blocks_are_the_cheapest_ones() -> None:
 @st.composite
 def full_blocks(draw: st.DrawFn) -> tuple[FreeGpus, list[JobState], list[int], Job]:
     """Three blocks of four machines, jobs on them of which some lie in several, and one in segments."""
-    free = FreeGpus(racks([[2] * 4] * 3))
+    free = FreeGpus(racks([[2] * 4] * 3, depth=draw(st.sampled_from([3, 4]))))
     allocations: list[Allocation] = []
     for machines in draw(st.lists(st.sets(st.integers(0, 11), min_size=1, max_size=6), max_size=10)):
         share = draw(st.integers(1, 2))
@@ -133,14 +135,17 @@ def full_blocks(draw: st.DrawFn) -> tuple[FreeGpus, list[JobState], list[int], J
     share = draw(st.integers(1, 2))
     gpus = share * segment * draw(st.integers(1, 3))
     costs = draw(st.lists(st.integers(1, 100), min_size=len(jobs), max_size=len(jobs)))
-    return free, jobs, costs, Job("g", 0, gpus, 1, gpus_per_machine=share, segment=segment)
+    spread, close = draw(st.booleans()), draw(st.booleans())
+    wanted = Job("g", 0, gpus, 1, gpus_per_machine=share, segment=segment)
+    return free, jobs, costs, replace(wanted, spread_segments=spread, consolidate_segments=close)
 
 
-@given(full=full_blocks(), level=st.integers(1, 2))
+@given(full=full_blocks(), level=st.integers(1, 3))
 def test_blocks_are_cleared_whenever_they_can_be_for_no_more_than_in_turn_and_nobody_in_vain(
     full: tuple[FreeGpus, list[JobState], list[int], Job], level: int
 ) -> None:
     free, jobs, costs, wanted = full
+    level = min(level, free.topology.top)
     assume(free.lowest_level(wanted.gang, level) != level)
     in_turn = find_victims(free, jobs, wanted, level)
     found = find_cheapest_victims(free, jobs, wanted, level, lambda victim: costs[victim.order])

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dally.cluster.topology import Allocation, Topology
+from dally.jobs.job import Gang
 from dally.policies.hadar.find_alloc import Bidder
 from dally.policies.hadar.market import Market, PriceRange, Servers
 from dally.testing.worlds import racks
@@ -44,4 +45,5 @@ def bidder(
         return worth * slowest * restart * (apart if len(allocation) > 1 else 1.0)
 
     tiers = market.servers.tiers(speeds, market.servers.accepted(None))
-    return Bidder(gpus, per_machine, segment, tiers, held, utility, worth)
+    gang = Gang(gpus, None, per_machine, None, segment)
+    return Bidder(gang, market.servers.topology.widest, tiers, held, utility, worth)

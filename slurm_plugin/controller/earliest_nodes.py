@@ -78,7 +78,7 @@ def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int], blocks: Mapping
     if gang.per_machine is not None:
         fits = [node for _, node in sorted((count, node) for node, count in free.items() if gang.held(count))]
         if gang.segment is not None:
-            fits = _whole_segments(gang.segment, fits, blocks)
+            fits = _whole_segments(gang, fits, blocks)
         return frozenset(fits[: gang.units]) if len(fits) >= gang.units else frozenset()
     chosen: list[str] = []
     gpus = 0
@@ -90,11 +90,11 @@ def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int], blocks: Mapping
     return frozenset(chosen) if gpus >= gang.gpus and len(chosen) >= min_nodes else frozenset()
 
 
-def _whole_segments(segment: int, nodes: Iterable[str], blocks: Mapping[str, int]) -> list[str]:
+def _whole_segments(gang: Gang, nodes: Iterable[str], blocks: Mapping[str, int]) -> list[str]:
     """Of each block as many nodes, the first, as make whole segments; the largest blocks first."""
     of_block: dict[int, list[str]] = {}
     for node in nodes:
         if node in blocks:
             of_block.setdefault(blocks[node], []).append(node)
     found = sorted(of_block.values(), key=lambda members: -len(members))
-    return [node for members in found for node in members[: len(members) // segment * segment]]
+    return [node for members in found for node in members[: gang.in_block(len(members))]]

@@ -1,8 +1,8 @@
 """What a job in Slurm's queue asks of Dally, as far as policies, this site and its cluster can give it."""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -10,6 +10,7 @@ from math import ceil
 from dally.errors import InputError
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
+from dally.state import ClusterState
 from dally.words import plural
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.orders import ReleaseToSlurm
@@ -78,7 +79,9 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
         gpu_type=gpu_type,
         time_limit_s=job.time_limit_s,
         gpus_per_machine=each,
-        segment=_segment(job, gpus // each) if each and job.segment > 1 else None,
+        segment=_segment(job, gpus // each) if each and job.segment else None,
+        spread_segments=job.spreads_segments,
+        consolidate_segments=job.consolidates_segments,
         preemptible=bool(request.signal) and job.requeue,
         job_name=job.job_name,
     )
@@ -135,11 +138,11 @@ def _whole_nodes(job: SlurmJob, least: int, nodes: Iterable[SlurmNode]) -> tuple
 
 
 def _segment(job: SlurmJob, nodes: int) -> int | None:
-    """Nodes of each segment: all of them where Slurm was told of more; None if that is one."""
+    """Nodes of each segment: all of them where Slurm was told of more; None if one says nothing."""
     segment = min(job.segment, nodes)
     if nodes % segment:
         raise UnfitError(f"--segment={job.segment} does not divide its {plural(nodes, 'node')}")
-    return segment if segment > 1 else None
+    return segment if segment > 1 or job.spreads_segments or job.consolidates_segments else None
 
 
 def _share(whole: int, nodes: int) -> int | None:
@@ -152,7 +155,7 @@ class RequestReader:
 
     Args:
         config: Settings.
-        best_level: The lowest level of the cluster that holds a gang; raises `CapacityError` if none does.
+        state: The cluster.
         shadow: Whether jobs are looked at that do not ask for Dally.
 
     Attributes:
@@ -162,8 +165,8 @@ class RequestReader:
         reservations: The reservations by name, as last seen.
     """
 
-    def __init__(self, config: Config, best_level: Callable[[Gang], int], shadow: bool) -> None:
-        self._config, self._best_level, self._shadow = config, best_level, shadow
+    def __init__(self, config: Config, state: ClusterState, shadow: bool) -> None:
+        self._config, self._state, self._shadow = config, state, shadow
         self.nodes: Sequence[SlurmNode] = ()
         self.partitions: Mapping[str, Partition] = {}
         self.blocks = BlockTopology()
@@ -197,7 +200,8 @@ class RequestReader:
         asked = demand(sized, request, self.nodes, self.blocks.wants_segments)
         if request.nodes and not has_exactly(asked, nodes, named_nodes(request)):
             raise UnfitError("--nodelist names other than just the nodes that it needs")
-        self._best_level(asked.gang)
+        self._state.best_level(asked.gang)
+        self._check_layout(asked.gang)
         return asked
 
     def asked(self, managed: ManagedJob, job: SlurmJob, request: Request) -> Job:
@@ -217,6 +221,31 @@ class RequestReader:
             preemptible=asked.preemptible and not often,
             machines=managed.job.machines,
         )
+
+    def _check_layout(self, gang: Gang) -> None:
+        """Refuse a gang whose segments are to lie to each other in blocks that Dally's cluster does not have.
+
+        Raises:
+            UnfitError: Nodes that the cluster has in several blocks are in one of Slurm's, where segments are
+                spread; or the other way around, where they are consolidated.
+        """
+        if not gang.layout:
+            return
+        topology, segment = self._state.topology, gang.segment or 1
+        paths = {
+            machine.name: path for machine, path in zip(topology.machines, topology.ancestors, strict=True)
+        }
+        block_of = self.blocks.holding(segment, paths)
+        racks, areas = defaultdict[str, set[int]](set), defaultdict[int, list[str]](list)
+        for name, path in paths.items():
+            racks[block_of.get(name, name)].add(path[1])
+            areas[path[self._state.free.highest(gang)]].append(name)
+        if gang.spread and max(map(len, racks.values())) > 1:
+            raise UnfitError("--spread-segments goes by blocks that Dally's cluster does not have")
+        for names in areas.values() if gang.consolidated else ():
+            block_of = self.blocks.consolidated(gang.units, segment, gang.spread, names)
+            if block_of and len({block_of.get(name, name) for name in names}) > 1:
+                raise UnfitError("--consolidate-segments goes by blocks that Dally's cluster does not have")
 
     def _check_reservation(self, name: str) -> None:
         """Refuse a job whose reservation says nothing certain about the nodes that it may use, and when.

@@ -1,7 +1,4 @@
-"""Sets of nodes, of which a job may use any one.
-
-By `--constraint=[a|b]`, `--nodelist`, `--switches`, and how segments are laid out over blocks.
-"""
+"""Sets of nodes, of which a job may use any one: by `--constraint=[a|b]`, `--switches` and `--nodelist`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,7 +9,6 @@ from dally.errors import CapacityError, InputError
 from dally.hostlist import expand
 from dally.jobs.job import Gang, Job
 from dally.state import ClusterState
-from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import SlurmJob, SlurmNode
 from slurm_plugin.constraint import alternatives, satisfies
 from slurm_plugin.request import Request
@@ -81,53 +77,6 @@ def on_switches(
             best = [leaf for _, leaf in sorted(held, key=lambda each: -each[0])]
             found[frozenset[str]().union(*best[:switches])] = None
     return [*found]
-
-
-def laid_out(
-    sets: Iterable[frozenset[str]], job: SlurmJob, gang: Gang, state: ClusterState, blocks: BlockTopology
-) -> list[frozenset[str]]:
-    """Of each set the nodes on which a job's segments are laid out as its user says.
-
-    Where they spread, that is one segment's nodes of each block, those with most free GPUs; where they
-    consolidate, the nodes of one block of the smallest size that could hold them.
-
-    Args:
-        sets: The nodes that it may use otherwise.
-        job: With segments.
-        gang: What it asks for, in GPUs.
-        state: The cluster.
-        blocks: Of Slurm.
-    """
-    nodes = gang.units if gang.per_machine else 1
-    segment, machines = min(job.segment, nodes), state.topology.machine_index
-    found = dict[frozenset[str], None]()
-    for names in sets:
-        wholes = [names]
-        if job.consolidates_segments and (
-            block_of := blocks.consolidated(nodes, segment, job.spreads_segments, names)
-        ):
-            wholes = _by_block(names, block_of)
-        if job.spreads_segments:
-            each_of = blocks.holding(segment, names)
-            wholes = [
-                frozenset[str]().union(
-                    *(
-                        sorted(members, key=lambda name: (-state.free.on(machines[name]), name))[:segment]
-                        for members in _by_block(whole & machines.keys(), each_of)
-                    )
-                )
-                for whole in wholes
-            ]
-        found.update(dict.fromkeys(wholes))
-    return [*found]
-
-
-def _by_block(names: frozenset[str], block_of: Mapping[str, str]) -> list[frozenset[str]]:
-    blocks = defaultdict[str, set[str]](set)
-    for name in sorted(names):
-        if name in block_of:
-            blocks[block_of[name]].add(name)
-    return [frozenset(members) for members in blocks.values()]
 
 
 def chosen(sets: Iterable[frozenset[str]], gang: Gang, state: ClusterState) -> frozenset[str] | None:

@@ -15,6 +15,7 @@ from time import localtime, strftime
 from dally.errors import DallyError
 from dally.hostlist import fold
 from dally.jobs.job import Gang
+from dally.state import ClusterState
 from slurm_plugin.client.orders import Order, Reserve, Unreserve
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Reservation, SlurmJob, State
 from slurm_plugin.controller.earliest_nodes import EarliestStart, GpuHold, earliest_start, holds_until_limit
@@ -80,17 +81,21 @@ class OldestFirst:
 
     Args:
         managed_jobs: Our jobs, by number.
-        blocks: The nodes on which Dally starts jobs, only there do the two sides meet; each with the block,
-            the domain right above it, in which a segment of a job must lie.
+        state: The cluster, on whose machines Dally starts jobs: only there do the two sides meet.
 
     Attributes:
         slurms: The claim of Slurm's oldest job.
         ours: The claim of Dally's oldest job; only while a younger job of Slurm's could take its GPUs.
     """
 
-    def __init__(self, managed_jobs: Mapping[str, ManagedJob], blocks: Mapping[str, int]) -> None:
-        self._managed_jobs, self._blocks = managed_jobs, blocks
-        self._machines = frozenset(blocks)
+    def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
+        self._managed_jobs, self._free = managed_jobs, state.free
+        self._paths = {
+            machine.name: path
+            for machine, path in zip(state.topology.machines, state.topology.ancestors, strict=True)
+        }
+        self._blocks = {name: path[1] for name, path in self._paths.items()}
+        self._machines = frozenset(self._paths)
         self.slurms: Claim | None = None
         self.ours: Claim | None = None
         self._lapses_s: dict[str, float] = {}
@@ -281,7 +286,15 @@ class OldestFirst:
         limit_s = self._jobs[job.job_id].time_limit_s
         closed = reserved_before(now + (limit_s or WITHOUT_LIMIT_S), self._reservations)
         in_all = {name: gpus for name, gpus in nodes.items() if name not in closed}
-        return earliest_start(job.gang, job.min_nodes, in_all, self._holds, now, self._blocks)
+        areas: dict[int, dict[str, int]] = {}
+        for name, gpus in in_all.items():
+            area = self._paths[name][self._free.highest(job.gang)] if job.gang.consolidated else 0
+            areas.setdefault(area, {})[name] = gpus
+        starts = [
+            earliest_start(job.gang, job.min_nodes, each, self._holds, now, self._blocks)
+            for each in areas.values()
+        ]
+        return min(filter(None, starts), key=lambda start: start.start_s, default=None)
 
 
 def waits_for_nodes(job: SlurmJob, now: float) -> bool:

@@ -98,7 +98,7 @@ class Reconciler:
         self.decided: list[str] = []
         self.pending_starts = PendingStarts(self.managed_jobs, self.state.topology, config.restart_gap_s)
         self._config, self._log, self._shadow = config, log, shadow
-        self._reader = RequestReader(config, self.state.best_level, shadow)
+        self._reader = RequestReader(config, self.state, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
         self._requeues = ForeignRequeues(config.backoff_s)

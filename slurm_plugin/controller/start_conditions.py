@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import inf
 from time import localtime, strftime
 
-from dally.cluster.topology import Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.state import ClusterState
 from slurm_plugin.client.accounting_limits import AccountingLimits
@@ -18,7 +17,6 @@ from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
 from slurm_plugin.controller.node_sets import (
     chosen,
     fits,
-    laid_out,
     node_sets,
     on_switches,
     switches_until_s,
@@ -63,7 +61,7 @@ class StartConditions:
         self.blocks = BlockTopology()
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
-        self.oldest_first = OldestFirst(managed_jobs, _blocks(state.topology))
+        self.oldest_first = OldestFirst(managed_jobs, state)
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
         self._named: Mapping[str, Reservation] = {}
@@ -144,7 +142,7 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
-        return asked, next(fits, nowhere + _segment_words(self._jobs[managed.job_id], asked))
+        return asked, next(fits, nowhere + _segment_words(asked.gang))
 
     def _within_limits(self, managed: ManagedJob) -> Job:
         """A waiting job with the most GPUs that it may have, if it may have more or fewer."""
@@ -227,14 +225,11 @@ class StartConditions:
         request, job, gang = managed.request, self._jobs[managed.job_id], managed.job.gang
         since_s = now if managed.switches_since_s is None else managed.switches_since_s
         switches = request.switches if now < switches_until_s(request, since_s) else 0
-        layout = (job.spreads_segments, job.consolidates_segments, job.segment) if job.segment else ()
-        key = request.nodes, job.features, switches, gang, usable, layout
+        key = request.nodes, job.features, switches, gang, usable
         if key not in self._choices:
             sets = node_sets(request, job.features, self.room.nodes, usable)
             if switches:
                 sets = on_switches(sets, switches, gang, self._state)
-            if job.spreads_segments or job.consolidates_segments:
-                sets = laid_out(sets, job, gang, self._state, self.blocks)
             names = chosen(sets, gang, self._state)
             self._choices[key] = None if names is None else self.room.same(names)
         return self._choices[key]
@@ -295,16 +290,9 @@ class StartConditions:
         )
 
 
-def _segment_words(job: SlurmJob, asked: Job) -> str:
-    """How a job's segments are laid out; empty if it has none."""
-    words = f", in segments of {asked.segment}" if asked.segment else ""
-    words += ", each segment in another block" if job.spreads_segments else ""
-    return words + (", close together" if job.consolidates_segments else "")
-
-
-def _blocks(topology: Topology) -> dict[str, int]:
-    """The domain right above each machine, by the machine's name."""
-    return {each.name: topology.ancestors[place][1] for place, each in enumerate(topology.machines)}
+def _segment_words(gang: Gang) -> str:
+    """How a gang's segments lie; empty if it has none."""
+    return (f", in segments of {gang.segment}" if gang.segment else "") + gang.layout
 
 
 def _as_submitted(managed: ManagedJob, job: SlurmJob) -> SlurmJob:

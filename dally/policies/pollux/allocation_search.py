@@ -173,9 +173,9 @@ class Allocations:
     def _broken(self, owners: Owners) -> Flags:
         """(individuals, jobs) whether a job has part of a segment in a block, too many, or is far apart."""
         by_block = self._by_domain(owners, self.block[:, None])
-        broken = by_block % self.segment[:, None] > 0
-        broken |= self.spread[:, None] & (by_block > self.segment[:, None])
-        found = broken.any(axis=2)
+        found = (by_block % self.segment[:, None] > 0).any(axis=2)
+        if self.spread.any():
+            found |= self.spread & (by_block.max(axis=2) > self.segment)
         if self.area.any():
             areas = np.vstack([self.area, np.zeros_like(self.area[:1])])[
                 owners, np.arange(owners.shape[1])[:, None]
@@ -198,19 +198,27 @@ class Allocations:
             room: (machines,) its share where it could have it, else 0.
             blocks: In this order.
         """
-        segment, share, in_order = int(self.segment[job]), int(self.share[job]), [*blocks]
-        area = self.area[job][np.unique(self.block, return_index=True)[1]]  # of each block
-        for one in dict.fromkeys(area[in_order].tolist()):
-            wanted, row = int(self.least[job]) // share, np.zeros_like(room)
-            for block in (each for each in in_order if area[each] == one):
-                able = np.flatnonzero((room > 0) & (self.block == block))
-                whole = min(segment, len(able)) if self.spread[job] else len(able)
-                taken = able[: min(whole // segment * segment, wanted)]
-                row[taken] = share
-                wanted -= len(taken)
-            if wanted == 0:
+        area = self.area[job]
+        if not area.any():
+            return self._segments_within(job, room, blocks)
+        in_order = [*blocks]
+        of_block = area[np.unique(self.block, return_index=True)[1]]
+        for one in dict.fromkeys(of_block[in_order].tolist()):
+            row = self._segments_within(job, np.where(area == one, room, 0), in_order)
+            if row.any():
                 return row
         return np.zeros_like(room)
+
+    def _segments_within(self, job: int, room: Ints, blocks: Iterable[int]) -> Ints:
+        segment, share, spread = int(self.segment[job]), int(self.share[job]), bool(self.spread[job])
+        wanted, row = int(self.least[job]) // share, np.zeros_like(room)
+        for block in blocks:
+            able = np.flatnonzero((room > 0) & (self.block == block))
+            whole = segment if spread and len(able) > segment else len(able) // segment * segment
+            taken = able[: min(whole, wanted)]
+            row[taken] = share
+            wanted -= len(taken)
+        return row if wanted == 0 else np.zeros_like(room)
 
     def _rows(self, owners: Owners) -> Ints:
         """(individuals, machines, GPUs) where each GPU's job, or none, stands in a list of all."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dally.cluster.topology import Topology
 from dally.jobs.job import Gang
 from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
@@ -14,6 +15,7 @@ from slurm_plugin.controller.earliest_nodes import GpuHold, earliest_start
 from slurm_plugin.controller.failed_starts import WITH_SEGMENT
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
 FOUR = racks([[4] * 4] * 4)
@@ -26,6 +28,11 @@ def site_of_blocks(folder: Path, policy: str = "fifo") -> Site:
     site = Site(folder, FOUR, policy)
     site.slurm.told_blocks = BLOCKS
     return site
+
+
+def plain(site: Site, **spec: Any) -> str:
+    """A job of Slurm's own."""
+    return site.slurm.submit(SubmitSpec(user="bob", held=False, **spec))
 
 
 def in_segments(site: Site, nodes: int, segment: int, **more: Any) -> str:
@@ -48,15 +55,16 @@ def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str)
     assert [BLOCKS.torn([*each["gpus"]], asked[each["job"]]) for each in starts] == [""] * len(starts)
 
 
+PODS = racks([[4] * 4] * 4, depth=4)
 LARGER = BlockTopology(
-    {4: BLOCKS.block_of[4], 8: {name: "r[0-1]" if name[1] < "2" else "r[2-3]" for name in NAMES}},
+    {4: BLOCKS.block_of[4], 8: {name: "r[0,2]" if name[1] in "02" else "r[1,3]" for name in NAMES}},
     takes_segments=True,
 )
 
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, FOUR, policy)
+    site = Site(tmp_path, PODS, policy)
     site.slurm.told_blocks = LARGER
     ones = [in_segments(site, 1, 1, run_time_s=200.0 + 100 * more) for more in range(6)]
     asked = (
@@ -86,17 +94,20 @@ def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, polic
 
 
 def test_a_job_whose_segments_spread_waits_for_another_block_and_says_so(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = Site(tmp_path, PODS, "fifo")
     site.slurm.told_blocks = LARGER
     for name in ("r0m0", "r1m0", "r2m0"):
         site.slurm.set_node(name, "down")
     close = in_segments(site, 4, 2, consolidates_segments=True)
     late = in_segments(site, 4, 2, consolidates_segments=True)
-    more = in_segments(site, 5, 1, spreads_segments=True)
+    apart = in_segments(site, 8, 2, spreads_segments=True)
     site.run_to(10)
     assert {name[:2] for name in site.nodes(close)} == {"r3"}
     assert site.states()[late] == "PENDING"
-    assert site.managed(more).reason.endswith("that it asks for, each segment in another block")
+    said = "16 GPUs asked for; 8 are free in segments of 2 machines, close together"
+    assert site.managed(late).reason.startswith(said)
+    said = "32 GPUs asked for; 24 are free in segments of 2 machines, each segment in another block"
+    assert site.managed(apart).reason.startswith(said)
     site.run_to(400)
     assert {name[:2] for name in site.nodes(late)} == {"r3"}, (
         "two nodes of two blocks would do, but not for it"
@@ -112,6 +123,42 @@ def test_the_layout_of_segments_is_slurms_where_it_takes_no_segments_or_the_job_
     site.run_to(5)
     (event,) = [each for each in read_events(tmp_path, without) if each["event"] == "released"]
     assert "--spread-segments fixes the placement" in event["reason"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "slurms", "nodes"),
+    [(FOUR, LARGER, 8), (PODS, BlockTopology({4: {name: f"b{name[3:]}" for name in NAMES}}, True), 4)],
+)
+def test_the_layout_of_segments_is_slurms_where_its_blocks_are_not_those_of_the_cluster(
+    tmp_path: Path, cluster: Topology, slurms: BlockTopology, nodes: int
+) -> None:
+    """Nobody knows of blocks of eight in the first cluster, and the second says that they lie another way."""
+    site = Site(tmp_path, cluster, "fifo")
+    site.slurm.told_blocks = slurms
+    near = in_segments(site, nodes, 1, consolidates_segments=True)
+    apart = in_segments(site, 2, 1, spreads_segments=True)
+    site.run_to(5)
+    events = [each for each in read_events(tmp_path) if each["event"] == "released"]
+    reasons = {each["job"]: each["reason"] for each in events}
+    assert "--consolidate-segments goes by blocks that" in reasons[near]
+    assert (apart in reasons) == (cluster is PODS)
+
+
+def test_a_claim_of_a_job_keeps_nodes_that_lie_as_its_segments_are_to(tmp_path: Path) -> None:
+    """An older job of Dally's, and a younger of Slurm's own that could take its nodes."""
+    site = Site(tmp_path, PODS, "fifo")
+    site.slurm.told_blocks = LARGER
+    for name in NAMES:
+        later_s = 100.0 if name[1] in "23" else 0.0  # half of each pod comes free before the other
+        plain(site, gpus_per_node=4, run_time_s=300 + later_s, time_limit_s=600 + later_s)
+    site.run_to(1)
+    near = in_segments(site, 6, 2, consolidates_segments=True)
+    plain(site, nodes=2, gpus_per_node=4, run_time_s=50, time_limit_s=3000)
+    site.run_to(10)
+    claim = site.controller.reconciler.conditions.oldest_first.ours
+    assert claim is not None
+    assert claim.job.job_id == near
+    assert LARGER.refusal(claim.earliest.nodes, 2, False, True) == ""
 
 
 def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def _plain(record: Record) -> Record:
         plain["job_state"] = "+".join(word for word in state if isinstance(word, str))
     shared = record.get("shared")
     if isinstance(shared, list):
-        plain["shared"] = "none" if "none" in shared else None
+        plain["shared"] = next((word for word in ("none", "topo") if word in shared), None)
     exit_code = record.get("exit_code")
     if isinstance(exit_code, Mapping):
         code = _plain_value(exit_code.get("return_code"))
@@ -197,6 +197,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         segment=_whole(get("segment_size")),
         spreads_segments="SPREAD_SEGMENTS" in flags,
         consolidates_segments="CONSOLIDATE_SEGMENTS" in flags,
+        whole_blocks=get("shared") == "topo",
         heterogeneous=_whole(get("het_job_id")) > 0,
         dependency=_text(get("dependency")),
         begin_s=_number(get("eligible_time")) or 0.0,

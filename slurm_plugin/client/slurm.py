@@ -93,6 +93,7 @@ class SlurmJob:
         segment: Nodes of each of its segments (`--segment`); 0 if not asked for, or not shown (before 25.05).
         spreads_segments: Each of them must be in another block (`--spread-segments`).
         consolidates_segments: They must lie close together (`--consolidate-segments`).
+        whole_blocks: No other job may have a node in the blocks of its own (`--exclusive=topo`).
         heterogeneous: It is a part of a heterogeneous job.
         dependency: What it still depends on; empty if nothing.
         begin_s: It may not start before, seconds since 1970; 0 for at once.
@@ -146,6 +147,7 @@ class SlurmJob:
     segment: int = 0
     spreads_segments: bool = False
     consolidates_segments: bool = False
+    whole_blocks: bool = False
     heterogeneous: bool = False
     dependency: str = ""
     begin_s: float = 0.0

@@ -1,5 +1,6 @@
 """On which nodes a job can start earliest, if everything that runs takes its whole time limit."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -41,6 +42,7 @@ def earliest_start(
     holds: Iterable[GpuHold],
     now: float,
     blocks: Mapping[str, int],
+    whole_blocks: bool = False,
 ) -> EarliestStart | None:
     """The earliest start of a job, and the nodes for it.
 
@@ -53,31 +55,49 @@ def earliest_start(
         holds: What jobs hold there and elsewhere.
         now: The time, seconds since 1970.
         blocks: The block of each node in which a segment may lie.
+        whole_blocks: It shares its blocks with nobody: all nodes there are for it.
 
     Returns:
         None if these nodes are too few for it.
     """
     free = dict(in_all)
     ending = sorted((max(now, hold.end_s), index, hold.gpus) for index, hold in enumerate(holds))
+    held = Counter[str]()
     for _, _, gpus in ending:
+        held.update(gpus.keys())
         for node in free.keys() & gpus.keys():
             free[node] -= gpus[node]
-    if nodes := _enough(gang, min_nodes, free, blocks):
+
+    def found() -> frozenset[str]:
+        if not whole_blocks:
+            return _enough(gang, min_nodes, free, blocks)
+        used = {blocks.get(node) for node in +held}
+        empty = {node: count for node, count in free.items() if blocks.get(node) not in used}
+        mine = {blocks.get(node) for node in _enough(gang, min_nodes, empty, blocks, close=True)}
+        return frozenset(node for node in empty if blocks.get(node) in mine)
+
+    if nodes := found():
         return EarliestStart(now, nodes)
     for end_s, together in groupby(ending, key=lambda hold: hold[0]):
         for _, _, gpus in together:
+            held.subtract(gpus.keys())
             for node in free.keys() & gpus.keys():
                 free[node] += gpus[node]
-        if nodes := _enough(gang, min_nodes, free, blocks):
+        if nodes := found():
             return EarliestStart(end_s, nodes)
     return None
 
 
-def _enough(gang: Gang, min_nodes: int, free: Mapping[str, int], blocks: Mapping[str, int]) -> frozenset[str]:
-    """Nodes on which so many GPUs would do: as few as can be; none if they are too few altogether."""
+def _enough(
+    gang: Gang, min_nodes: int, free: Mapping[str, int], blocks: Mapping[str, int], close: bool = False
+) -> frozenset[str]:
+    """Nodes on which so many GPUs would do: as few as can be; none if they are too few altogether.
+
+    Those of the largest blocks come first if they are to be close, or in segments.
+    """
     if gang.per_machine is not None:
         fits = [node for _, node in sorted((count, node) for node, count in free.items() if gang.held(count))]
-        if gang.segment is not None:
+        if gang.segment is not None or close:
             fits = _whole_segments(gang, fits, blocks)
         return frozenset(fits[: gang.units]) if len(fits) >= gang.units else frozenset()
     chosen: list[str] = []

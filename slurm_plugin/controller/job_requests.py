@@ -58,6 +58,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
         "--segment": job.segment > 1 and not segments,
         "--spread-segments": job.spreads_segments and not (segments and job.segment),
         "--consolidate-segments": job.consolidates_segments and not (segments and job.segment),
+        "--exclusive=topo": job.whole_blocks,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
     }

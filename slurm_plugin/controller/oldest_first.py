@@ -58,7 +58,10 @@ Arrival = tuple[float, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job as far as its claim depends on it: what it asks for, of which nodes, by name with their GPUs."""
+    """A job as far as its claim depends on it: what it asks for, of which nodes, by name with their GPUs.
+
+    With `whole_blocks` no other job may have a node in the blocks of its own.
+    """
 
     job_id: str
     arrival: Arrival
@@ -66,6 +69,7 @@ class WaitingJob:
     gang: Gang
     min_nodes: int
     nodes: Mapping[str, int]
+    whole_blocks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class OldestFirst:
             for job_id, lapse_s in self._lapses_s.items()
             if job_id in jobs and jobs[job_id].state is State.PENDING and now < lapse_s + LAPSED_S
         }
-        self._holds = [*holds_until_limit(jobs.values()), *self._starting(now)]
+        self._holds = [*holds_until_limit(map(self._holding_nodes, jobs.values())), *self._starting(now)]
         slurms, ours = self._oldest_of_slurm(now), self._oldest_of_ours(now)
         before, self.slurms, self.ours = (self.slurms, self.ours), None, None
         if ours and (slurms is None or ours.arrival < slurms.arrival):
@@ -241,7 +245,7 @@ class OldestFirst:
         available = {
             name: nodes[name].gpus for name in sorted(names) if name in nodes and nodes[name].available
         }
-        return WaitingJob(job.job_id, arrived, job.user, gang, min_nodes, available)
+        return WaitingJob(job.job_id, arrived, job.user, gang, min_nodes, available, job.whole_blocks)
 
     def _usable(self, job: SlurmJob) -> frozenset[str]:
         """Nodes that a job of Slurm's own may use; if there are enough, those with room beside others."""
@@ -257,6 +261,13 @@ class OldestFirst:
         return frozenset()
 
     # Where and when.
+
+    def _holding_nodes(self, job: SlurmJob) -> SlurmJob:
+        """A job that shares its blocks with nobody as one that holds all GPUs of its nodes."""
+        if not (job.whole_blocks and job.gpus):
+            return job
+        nodes = self._room.nodes
+        return replace(job, gpus={name: nodes[name].gpus for name in job.nodes if name in nodes})
 
     def _starting(self, now: float) -> Iterator[GpuHold]:
         """What jobs of ours hold that are about to start."""
@@ -291,7 +302,7 @@ class OldestFirst:
             area = self._paths[name][self._free.highest(job.gang)] if job.gang.consolidated else 0
             areas.setdefault(area, {})[name] = gpus
         starts = [
-            earliest_start(job.gang, job.min_nodes, each, self._holds, now, self._blocks)
+            earliest_start(job.gang, job.min_nodes, each, self._holds, now, self._blocks, job.whole_blocks)
             for each in areas.values()
         ]
         return min(filter(None, starts), key=lambda start: start.start_s, default=None)
@@ -316,7 +327,7 @@ def _names_gpus(job: SlurmJob) -> bool:
 
 def _countable(job: SlurmJob) -> SlurmJob:
     """A job without the options that say how its GPUs lie, which do not change how many they are."""
-    plain = replace(job, switches=0, heterogeneous=False, tres_per_socket="")
+    plain = replace(job, switches=0, whole_blocks=False, heterogeneous=False, tres_per_socket="")
     return replace(plain, spreads_segments=False, consolidates_segments=False)
 
 

@@ -187,7 +187,7 @@ class Reconciler:
         for managed, why in self.admission.admit(now):
             self._release(managed, now, f"{why}; Slurm schedules it", to_slurm=True)
 
-        closed = closed_nodes(nodes, reservations, self._wanted_reservations(), now)
+        closed = closed_nodes(nodes, jobs, reservations, self._wanted_reservations(), now)
         for managed in known.values():
             if now < managed.left_s:  # a run may go on there that Slurm no longer knows of
                 closed.update(managed.left_nodes)

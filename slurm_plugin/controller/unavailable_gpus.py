@@ -126,19 +126,27 @@ def own_reservation(job: SlurmJob) -> str:
 
 
 def closed_nodes(
-    nodes: Iterable[SlurmNode], reservations: Iterable[Reservation], wanted: Container[str], now: float
+    nodes: Iterable[SlurmNode],
+    jobs: Iterable[SlurmJob],
+    reservations: Iterable[Reservation],
+    wanted: Container[str],
+    now: float,
 ) -> set[str]:
     """Nodes on which Slurm would start nothing, and those in reservations of others that are under way.
 
+    The nodes of a job that shares its blocks with nobody look as if they had room; those beside it do not.
+
     Args:
         nodes: All nodes of Slurm.
+        jobs: All jobs of Slurm.
         reservations: All reservations.
         wanted: Names of those for which waiting jobs of ours ask: policies choose their nodes, too.
         now: The time, seconds.
     """
     under_way = [each for each in reservations if each.start_s <= now < each.end_s]
     reserved = reserved_before(inf, [each for each in under_way if each.name not in wanted])
-    return reserved | {node.name for node in nodes if not node.available}
+    alone = {node for job in jobs if job.whole_blocks and job.state in HOLDS_GPUS for node in job.nodes}
+    return reserved | alone | {node.name for node in nodes if not node.available}
 
 
 def reserved_before(end_s: float, reservations: Iterable[Reservation]) -> set[str]:

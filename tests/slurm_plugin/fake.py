@@ -87,7 +87,7 @@ class FakeSlurm(FakeCluster):
         self._answer()
         return tuple(
             node.view(
-                self._node_states.get(node.name, ""),
+                self._node_states.get(node.name, "blocked" if self._is_blocked(node.name) else ""),
                 self._used[node.name],
                 sum(self._cpus(job, node) for job in self._on[node.name].values()),
                 sum(job.spec.memory_mb for job in self._on[node.name].values()),

@@ -191,11 +191,25 @@ class FakeCluster:
         """Free GPUs of a node that a job can use."""
         node = self._nodes[name]
         others = self._on[name].values()
+        beside = self._beside(name, job) if self.told_blocks.block_of else []
+        if any(job.spec.whole_blocks or other.spec.whole_blocks for other in beside):
+            return 0
         if job.spec.gpu_type not in ("", node.gpu_type) or (job.spec.exclusive and others):
             return 0
         cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
         memory_mb = sum(other.spec.memory_mb for other in others) + job.spec.memory_mb
         return node.gpus - self._used[name] if cpus <= node.cpus and memory_mb <= node.memory_mb else 0
+
+    def _beside(self, name: str, job: FakeJob | None = None) -> list[FakeJob]:
+        """Other jobs in the block of a node."""
+        of = next(iter(self.told_blocks.block_of.values()), {})
+        block = of.get(name, name)
+        on = (self._on[each].values() for each in self._nodes if of.get(each, each) == block)
+        return [other for others in on for other in others if other is not job]
+
+    def _is_blocked(self, name: str) -> bool:
+        """Whether a job beside a node shares its block with nobody."""
+        return not self._on[name] and any(other.spec.whole_blocks for other in self._beside(name))
 
     @staticmethod
     def _cpus(job: FakeJob, node: FakeNode) -> float:

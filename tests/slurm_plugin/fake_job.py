@@ -62,6 +62,7 @@ class SubmitSpec:
         segment: Nodes of each of its segments; 0 if it has none.
         spreads_segments: Each must be in another block.
         consolidates_segments: They must lie close together.
+        whole_blocks: No other job may have a node in the blocks of its own.
         hidden_segment: It has one that is not shown, as before 25.05: it starts on no node list.
         reservation: Its reservation; empty for none.
         licenses: The one licence that it needs, by name; empty for none.
@@ -100,6 +101,7 @@ class SubmitSpec:
     segment: int = 0
     spreads_segments: bool = False
     consolidates_segments: bool = False
+    whole_blocks: bool = False
     hidden_segment: bool = False
     reservation: str = ""
     licenses: str = ""
@@ -212,6 +214,7 @@ class FakeJob:
             segment=spec.segment,
             spreads_segments=spec.spreads_segments,
             consolidates_segments=spec.consolidates_segments,
+            whole_blocks=spec.whole_blocks,
             memory_per_node_mb=spec.memory_mb,
             cpus_per_node=max(1, spec.cpus),
             exclusive=spec.exclusive,

@@ -122,7 +122,6 @@ class Gains:
             gaining[domain] = None
         return gaining
 
-
     def _in_segments(self, machine: int, gain: int) -> int:
         """What a gain of a block's machines is worth in whole segments."""
         block = self._free.topology.ancestors[machine][1]

@@ -101,6 +101,16 @@ def test_recorded_holds(jobs: dict[str, SlurmJob], name: str, hold: Hold) -> Non
 
 
 @pytest.mark.parametrize(
+    ("shared", "alone"), [([], (False, False)), (["none"], (True, False)), (["topo"], (False, True))]
+)
+def test_what_a_job_shares_with_nobody_is_nodes_or_blocks(
+    shared: list[str], alone: tuple[bool, bool]
+) -> None:
+    job = one("24.11", shared=shared)
+    assert (job.exclusive, job.whole_blocks) == alone
+
+
+@pytest.mark.parametrize(
     ("name", "fields"),
     [
         (

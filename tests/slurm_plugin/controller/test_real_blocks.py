@@ -190,6 +190,39 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
     site.journal.close()
 
 
+def test_a_job_of_slurms_own_that_shares_its_blocks_with_nobody_gets_one_and_keeps_it(
+    blocks: Callable[..., LocalSlurm], users: tuple[str, ...]
+) -> None:
+    """Half of its nodes' GPUs are free, and all beside them: no job of Dally's is released there in vain."""
+    local_slurm = blocks(nodes=8, racks=2, gpus=2)
+    site = RealSite(local_slurm, "fifo")
+    site.controller.cycle()
+    seconds = {1: 6, 2: 10, 3: 10, 4: 10}
+    first = {n: sleeping(site, seconds.get(n, 600), f"-wn{n}", "-t60", "--gres=gpu:2") for n in range(1, 9)}
+    site.until(lambda: all(site.state(job) == "RUNNING" for job in first.values()), "all nodes to be full")
+    alone = local_slurm.run(
+        "sbatch", "--parsable", "-N2", "--exclusive=topo", "--gpus-per-node=1", "-t10", "-o/dev/null",
+        "--wrap=sleep 600", user=users[0],
+    ).strip()  # fmt: skip
+    site.controller.cycle()
+    younger = [sleeping(site, 600, "-t60", "--gres=gpu:1") for _ in range(6)]
+    site.until(lambda: site.state(alone) == "RUNNING", "for it to have a block")
+    assert site.nodes(alone) in ("n[1-2]", "n[2-3]", "n[3-4]", "n[1,3]", "n[1,4]", "n[2,4]")
+    (seen,) = [job for job in site.slurm.jobs() if job.job_id == alone]
+    assert seen.whole_blocks
+    for _ in range(5):
+        site.controller.cycle()
+        time.sleep(0.5)
+    assert {site.state(job) for job in younger} == {"PENDING"}
+    local_slurm.run("scancel", alone)
+    site.until(lambda: all(site.state(job) == "RUNNING" for job in younger), "for the others to run")
+    events = read_events(Path(site.config.state_dir))
+    trouble = ("start_failed", "start_declined", "order_refused")
+    assert [each for each in events if each["event"] in trouble] == []
+    site.decide_again()
+    site.journal.close()
+
+
 def test_a_job_whose_nodes_somebody_takes_is_said_to_be_torn(blocks: Callable[..., LocalSlurm]) -> None:
     local_slurm = blocks(nodes=8, racks=2, gpus=1)
     site = RealSite(local_slurm, "fifo")

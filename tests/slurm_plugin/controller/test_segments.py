@@ -144,6 +144,33 @@ def test_the_layout_of_segments_is_slurms_where_its_blocks_are_not_those_of_the_
     assert (apart in reasons) == (cluster is PODS)
 
 
+def test_a_job_that_shares_its_blocks_with_nobody_gets_one_and_keeps_it(tmp_path: Path) -> None:
+    """It is Slurm's own, and leaves GPUs free in its block, on its nodes and beside them."""
+    site = Site(tmp_path, racks([[4, 4], [4, 4]]), "fifo")
+    site.slurm.told_blocks = BlockTopology(
+        {2: {f"r{number // 2}m{number % 2}": f"r{number // 2}" for number in range(4)}}, True
+    )
+    for name in ("r0m0", "r0m1", "r1m0", "r1m1"):
+        long_s = {"r0m0": 0.0, "r0m1": 50.0}.get(name, 1000.0)
+        plain(site, gpus_per_node=4, run_time_s=100 + long_s, time_limit_s=200 + long_s)
+    site.run_to(1)
+    alone = plain(site, gpus_per_node=2, run_time_s=300, time_limit_s=600, whole_blocks=True)
+    site.run_to(2)
+    younger = [site.submit(gpus_per_node=2, run_time_s=50, time_limit_s=3600) for _ in range(3)]
+    site.run_to(130)
+    claim = site.controller.reconciler.conditions.oldest_first.slurms
+    assert claim is not None
+    assert claim.job.job_id == alone
+    assert {*claim.earliest.nodes} == {"r0m0", "r0m1"}
+    assert site.states()[younger[0]] == "PENDING", "one node of its block is free"
+    site.run_to(300)
+    states = site.states()
+    assert [states[job] for job in (alone, *younger)] == ["RUNNING", *["PENDING"] * 3]
+    assert site.events(*TROUBLE) == []
+    site.run_to(600)
+    assert {site.states().get(job, "COMPLETED") for job in younger} == {"COMPLETED"}
+
+
 def test_a_claim_of_a_job_keeps_nodes_that_lie_as_its_segments_are_to(tmp_path: Path) -> None:
     """An older job of Dally's, and a younger of Slurm's own that could take its nodes."""
     site = Site(tmp_path, PODS, "fifo")

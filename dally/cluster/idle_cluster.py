@@ -6,6 +6,7 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.errors import CapacityError
 from dally.jobs.job import Gang, Job
+from dally.words import plural
 
 
 class IdleCluster:
@@ -33,7 +34,7 @@ class IdleCluster:
                 kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
                 each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
                 if gang.segment is not None:
-                    each = f"{each[:-1]} and {gang.segment} machines in each segment,"
+                    each = f"{each[:-1]} and {plural(gang.segment, 'machine')} in each segment,"
                 each = f"{each.removesuffix(',')}{gang.layout}," if gang.layout else each
                 anyhow = gang.unsegmented._replace(per_machine=None)
                 has = str(self._free.total(gang.gpu_type))

@@ -215,3 +215,6 @@ def test_a_segment_larger_than_any_block_is_refused_in_one_line() -> None:
     )
     with pytest.raises(CapacityError, match=message):
         idle.best_level(gang(4, 4, 4))
+    said = "4 on each machine and 1 machine in each segment, each segment in another block, does not fit"
+    with pytest.raises(CapacityError, match=said):
+        idle.best_level(gang(3, 1, 4)._replace(spread=True))

@@ -364,7 +364,7 @@ VALUES = st.recursive(
 RECORDS = {version: json.loads(recorded(version, "squeue.json")) for version in VERSIONS}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_fields_that_are_missing_or_odd_never_make_reading_fail(data: st.DataObject) -> None:
     document = RECORDS[data.draw(st.sampled_from(VERSIONS))]
@@ -378,7 +378,7 @@ def test_fields_that_are_missing_or_odd_never_make_reading_fail(data: st.DataObj
     assert "424242" in [job.job_id for job in found]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.text()
     | st.lists(st.sampled_from(["NodeName=", "n1", " ", "=", "State=", "\n", "Nodes=n[", "]"])).map("".join)

@@ -300,7 +300,7 @@ class Walk:
             slurm.set_node(node)
         for _ in range(3):
             self._release_what_people_hold()
-            self.site.live(self.site.now_s + CALM_S)
+            self.site.live(self.site.now_s + CALM_S, poll_s=30.0)
         left = [job for job in slurm.jobs() if job.state is not State.ENDED]
         assert not left, self.site.controller.reconciler.managed_jobs
         assert not self.site.controller.reconciler.managed_jobs

@@ -182,7 +182,7 @@ def test_who_is_stopped_may_stop_others_at_once() -> None:
     assert times(result, "pair") == [1.0, 1000.001]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
     """Else the controller, which is asked at other times than the simulator, would decide otherwise."""

@@ -160,3 +160,27 @@ def test_blocks_are_cleared_whenever_they_can_be_for_no_more_than_in_turn_and_no
                 free.take(victim.allocation)
                 assert closest(free, wanted, 1, level) is None, "it is stopped in vain"
                 free.give(victim.allocation)
+
+
+@given(full=full_blocks(), level=st.integers(1, 2), in_segments=st.booleans())
+def test_victims_are_of_the_first_jobs_that_make_room_together(
+    full: tuple[FreeGpus, list[JobState], list[int], Job], level: int, in_segments: bool
+) -> None:
+    free, jobs, _, wanted = full
+    if not in_segments:
+        wanted = Job("g", 0, wanted.gpus, 1)
+    assume(free.lowest_level(wanted.gang, level) != level)
+    found = find_victims(free, jobs, wanted, level)
+    enough: list[JobState] = []
+    with free.trial():
+        for victim in jobs:
+            free.give(victim.allocation)
+            enough.append(victim)
+            if free.lowest_level(wanted.gang, level) == level:
+                break
+        else:
+            enough = []
+    assert bool(found) == bool(enough)
+    if found:
+        assert found[-1] is enough[-1]
+        assert all(any(victim is other for other in enough) for victim in found)

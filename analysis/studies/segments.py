@@ -193,7 +193,7 @@ def results_table(found: Found) -> str:
                 variant.segments,
                 variant.knows,
                 _per_cent(mean([run.occupancy for run in runs])),
-                "" if variant == blind else _points(runs, found[blind]),
+                "" if variant == blind or blind not in found else _points(runs, found[blind]),
                 duration(fmean(run.large_jct_s for run in runs)),
                 "" if variant == BASE else with_interval(ratio_of_means(large)),
                 duration(fmean(run.large_wait_p99_s for run in runs)),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from analysis.studies.segments import (
     BASE,
+    BRIEF,
     FREE,
     VARIANTS,
     SegmentRun,
@@ -34,6 +35,13 @@ def test_the_table_has_each_variant_and_differences_from_slurms_static_rule() ->
     assert rows[2].startswith("| `slurm` | static | nothing | 80.0 ±0.0 % | -10.0 ±0.0 | 33.3 min |  | ")
     assert rows[3].startswith("| `slurm` | none | nothing | 90.0 ±0.0 % |  | 8.33 min | -75 ±0 % | ")
     assert rows[3].endswith("| -50 ±0 % | +1.20 |")
+
+
+def test_the_brief_table_leaves_out_what_it_has_no_row_to_compare_with() -> None:
+    rows = results_table({each: [SegmentRun(200, 2000, 50, 0.0, 0.8)] for each in BRIEF}).splitlines()
+    assert len(rows) == 2 + len(BRIEF)
+    assert rows[2].startswith("| `slurm` | static | nothing | 80.0 % |  | 33.3 min |  | ")
+    assert rows[3].startswith("| `srsf-delay` | static | plans | 80.0 % | +0.0 | 33.3 min | +0 % | ")
 
 
 def test_spare_machines_are_as_many_of_each_rack_and_their_gpus_do_not_count_as_idle() -> None:

@@ -37,7 +37,7 @@ def test_the_bus_bandwidth_of_large_all_reduces_is_that_of_the_link() -> None:
         assert curves[place][-1][1] == pytest.approx(rate, rel=0.01)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # of files that other tests left open
 @pytest.mark.parametrize("profiles", [PROFILES, ALONE, load_profiles("gavel").profiles], ids=len)
 def test_a_figure_is_drawn_of_whatever_was_measured(profiles: Sequence[Profile], tmp_path: Path) -> None:
     draw_profiles(profiles, tmp_path / "a.png")

@@ -19,10 +19,10 @@ _GATHERED_TWICE = 1.5
 and 2 gather it once. So elements gathered are twice or once those reduced."""
 
 _LEAST_GATHERED = 0.05
-"""Of what is reduced, less is gathered of a network's buffers, which DDP sends to all in each step."""
+"""ZeRO gathers at least this part of what it reduces; the buffers that DDP sends to all ranks are fewer."""
 
 _SAME = 0.01
-"""By so much may what is reduced differ from the optimizer's parameters and still be their gradients."""
+"""Tensors are gradients if their elements differ by no more from those that the optimizer trains."""
 
 _NAMED = 8
 """So many ranks are named that left no record."""

@@ -38,7 +38,7 @@ _SCHEMAS = (1, 2, 3)
 """Version 1 tells no times of the record itself, version 2 not when messages were waited for."""
 
 _NO_WHOLE_STEP = "one step has more collectives than PyTorch remembers; TORCH_FR_BUFFER_SIZE sets how many"
-_NOW_AND_THEN = "its typical step sends nothing, and what others send is not counted"
+_NOW_AND_THEN = "its typical step sends nothing, and what its other steps send is not counted"
 """As where ranks average their weights every so many steps."""
 
 _KINDS = {

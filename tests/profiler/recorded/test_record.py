@@ -150,5 +150,5 @@ def test_a_job_that_sends_every_fourth_step_only_says_so(tmp_path: Path) -> None
     with gzip.open(path, "wt") as file:
         file.write(f"{json.dumps(about)}\n{json.dumps({'entries': trace['entries'][::4]})}")
     assert read_run(tmp_path).notes == (
-        "rank 0: its typical step sends nothing, and what others send is not counted",
+        "rank 0: its typical step sends nothing, and what its other steps send is not counted",
     )

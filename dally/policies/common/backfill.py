@@ -70,9 +70,9 @@ def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -
     for end_s, allocation in released:
         if end_s > shadow_s:
             break
-        domain = gains.add(allocation)
-        if found is None and domain is not None:
-            found, shadow_s = domain, end_s
+        domains = gains.add(allocation)
+        if found is None and domains:
+            found, shadow_s = domains[0], end_s
     if found is None:
         return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gang, 0)
     extra = gains.spare(found) if job.gang.per_machine is None else 0

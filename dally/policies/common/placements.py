@@ -81,10 +81,10 @@ class Gains:
             return len(allocation)
         return sum(gpus for _, gpus in allocation)
 
-    def add(self, allocation: Allocation) -> int | None:
-        """Count GPUs that come free; the first domain that now holds the gang by it, None if none does."""
+    def add(self, allocation: Allocation) -> list[int]:
+        """Count GPUs that come free; the domains that gain some and hold the gang now."""
         gaining = self._gain(self._usable(allocation))
-        return next((domain for domain in gaining if self.spare(domain) >= 0), None)
+        return [domain for domain in gaining if self.spare(domain) >= 0]
 
     def spare(self, domain: int) -> int:
         """What a domain could give beyond what the gang needs, in its units; negative: what it lacks."""
@@ -145,7 +145,7 @@ def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
     gang, level = job.job.gang, job.level - 1
     if level >= lowest:
         gains = Gains(free, gang, level)
-        return free.lowest_level(gang, level) == level or gains.add(job.allocation) is not None
+        return free.lowest_level(gang, level) == level or bool(gains.add(job.allocation))
     fewer = len(job.allocation) - 1
     roomiest = free.roomiest(0, gang)
     most = 0 if roomiest is None else free.on(roomiest, gang.gpu_type)
@@ -156,11 +156,11 @@ def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
 def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: int) -> list[JobState]:
     """The running jobs that must stop so that one domain of `level` holds a gang that does not fit now.
 
-    They are taken in the order given, in the first domain where that is enough; those that turn out not to be
-    needed are spared, the last first. Arithmetic only: nothing is released.
+    They are taken in the order given, until that is enough in some domain; those that turn out not to be
+    needed there are spared, the last first. Arithmetic only: nothing is released.
 
     Returns:
-        The victims in the order given; empty if stopping all of them would not do.
+        The victims in the order given, each of them needed; empty if stopping all of them would not do.
     """
     gains = Gains(free, job.gang, level)
     lacks = gains.lacks()
@@ -170,10 +170,16 @@ def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: i
         scanned.append(victim)
         lacks -= gains.most(victim.allocation)
         while lacks <= 0 and added < len(scanned):  # before that, no domain can hold it
-            domain = gains.add(scanned[added].allocation)
+            domains = gains.add(scanned[added].allocation)
             added += 1
-            if domain is not None:
-                return [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
+            if domains:
+                needed = (
+                    [other for other in reversed(scanned) if gains.needs(other.allocation, domain)][::-1]
+                    for domain in domains
+                )
+                victims = min(needed, key=len)
+                # Without those spared, fewer still may do in another domain.
+                return victims if len(victims) == len(scanned) else find_victims(free, victims, job, level)
     return []
 
 

@@ -117,6 +117,12 @@ def test_segments_in_several_blocks_are_the_cheapest_ones() -> None:
     assert {victim.order for victim in found} == {2, 3, 4, 5}
 
 
+def test_nobody_is_stopped_for_a_domain_that_is_first_where_fewer_would_do_in_another() -> None:
+    free = FreeGpus(racks([[4, 4], [4, 4]]))
+    jobs = running(free, ((0, 4),), ((1, 4), (2, 4), (3, 4)))
+    assert find_victims(free, jobs, Job("g", 0, 8, 1), 1) == jobs[1:]
+
+
 @st.composite
 def full_blocks(draw: st.DrawFn) -> tuple[FreeGpus, list[JobState], list[int], Job]:
     """Three blocks of four machines, jobs on them of which some lie in several, and one in segments."""

@@ -10,12 +10,16 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from workloads.task import Numbers, Task
 
 SYNTHETIC_SAMPLES = 1 << 16
 """In an epoch of samples that are made up."""
+
+_POOL_BYTES = 1 << 22
+"""Places in the pool at which an image may begin."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -36,7 +40,11 @@ class Source(Protocol):
 
 
 class Synthetic:
-    """Samples made up of random numbers, each a function of the seed and its index alone."""
+    """Samples made up of random numbers, each a function of the seed and its index alone.
+
+    A GPU takes thousands of images a second, and would wait for as many random numbers: the pixels of an
+    image are cut from a pool of them, at a random place.
+    """
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
@@ -79,16 +87,21 @@ def _permute(epoch: int, samples: int, seed: int) -> NDArray[np.int64]:
 
 def _make_up(numbers: Numbers, indices: NDArray[np.uint64], stream: int) -> NDArray[np.generic]:
     """Random numbers, as `numbers` has them, for each sample; (samples, *shape)."""
-    pixels = numbers.dtype == np.uint8
-    words = -(-numbers.count // 8) if pixels else numbers.count  # 8 pixels are cut from each
-    keys = _mix(indices + _mix(np.array([stream], np.uint64)))[:, None]
-    random = _mix(keys + np.arange(1, words + 1, dtype=np.uint64) * _GOLDEN)
-    if pixels:
-        flat: NDArray[np.generic] = random.view(np.uint8)[:, : numbers.count]
+    keys = _mix(indices + _mix(np.array([stream], np.uint64)))
+    if numbers.dtype == np.uint8:
+        places = keys % np.uint64(_POOL_BYTES)
+        flat: NDArray[np.generic] = sliding_window_view(_pool(numbers.count, stream), numbers.count)[places]
     else:
+        random = _mix(keys[:, None] + np.arange(1, numbers.count + 1, dtype=np.uint64) * _GOLDEN)
         limits = np.asarray(numbers.limits, np.uint64)
         flat = (random.reshape(-1, len(limits)) % limits).astype(np.int64)
     return flat.reshape(len(indices), *numbers.shape)
+
+
+@lru_cache(maxsize=2)
+def _pool(longest: int, stream: int) -> NDArray[np.uint8]:
+    """Random bytes, of which `longest` follow each of the first `_POOL_BYTES`."""
+    return np.random.default_rng(stream).integers(0, 256, _POOL_BYTES + longest, np.uint8)
 
 
 def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

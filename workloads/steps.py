@@ -1,7 +1,7 @@
 """One rank's steps of a job, each by its number: its samples, training on them, and a pace to keep."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from torch import Tensor
@@ -81,10 +81,15 @@ class Steps:
         """
         due_s = time.perf_counter() + self._pace_s
         start = number * self._batch if start is None else start
-        taken = take(start, self._batch, self.trainer.source.count, self._job.settings.seed)
-        loss = self.trainer.train(number, share(taken, self._rank, self._parts))
+        loss = self.trainer.train(number, self._samples(start))
+        self.trainer.draw_ahead(self._samples(start + self._batch))
         time.sleep(max(0.0, due_s - time.perf_counter()))
         return loss
+
+    def _samples(self, start: int) -> Sequence[int]:
+        """This rank's of the batch from this place on in the endless order."""
+        taken = take(start, self._batch, self.trainer.source.count, self._job.settings.seed)
+        return share(taken, self._rank, self._parts)
 
     def score(self) -> Score | None:
         """How well the model does on samples that are held out; None if there are none."""

@@ -104,6 +104,7 @@ class Trainer:
         self._workload = workload
         torch.manual_seed(settings.seed)
         self._model = self.task.build().to(group.device)
+        self._ahead: tuple[Sequence[int], Batch, torch.cuda.Stream] | None = None
         emulated = settings.emulated_flops is not None
         self._optimizer = None if emulated else _make_optimizer(workload, self._model.parameters())
         self.module = self._wrap()
@@ -171,7 +172,7 @@ class Trainer:
         mixed = np.random.SeedSequence((self._settings.seed, step, self._group.rank))
         torch.manual_seed(int(mixed.generate_state(1)[0]))
         due_s = time.perf_counter() + self.sample_s * len(samples)
-        batch = self.draw(samples)
+        batch = self._drawn(samples)
         loss = self.forward(batch)
         time.sleep(max(0.0, due_s - time.perf_counter()))  # before gradients are sent
         self.backward(loss)
@@ -210,6 +211,26 @@ class Trainer:
             tensors = map(Tensor.pin_memory, tensors)
         inputs, targets = (tensor.to(device, non_blocking=True) for tensor in tensors)
         return Batch(as_input(inputs), targets)
+
+    def draw_ahead(self, samples: Sequence[int]) -> None:
+        """Draw the next step's samples while a GPU computes this one, as data loaders do."""
+        if self._group.device.type != "cuda":
+            return
+        make_stream: Any = torch.cuda.Stream
+        stream = self._ahead[2] if self._ahead else make_stream(self._group.device)
+        with torch.cuda.stream(stream):
+            self._ahead = samples, self.draw(samples), stream
+
+    def _drawn(self, samples: Sequence[int]) -> Batch:
+        """The samples of these indices, on the device: drawn ahead, or now."""
+        if self._ahead is None or self._ahead[0] != samples:
+            return self.draw(samples)
+        _, batch, stream = self._ahead
+        training = torch.cuda.current_stream()
+        training.wait_stream(stream)
+        for tensor in (batch.inputs, batch.targets):
+            tensor.record_stream(training)  # or the next batch would be copied over it
+        return batch
 
     def evaluate(self, source: Source) -> Score:
         """The model on all samples of a source, as it would be used: batch norms by running statistics."""

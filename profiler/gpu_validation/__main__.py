@@ -5,7 +5,6 @@ Exits with 1 where a check has not passed, and with 2 where there is no NVIDIA G
 
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 from profiler.gpu_validation.checks import (
@@ -19,7 +18,13 @@ from profiler.gpu_validation.checks import (
 )
 from profiler.gpu_validation.commands import StepError, last_line, run_command
 from profiler.gpu_validation.preemption import checkpoint_and_resume, controller_preempts
-from profiler.gpu_validation.profile_checks import judge_compute, judge_counters, judge_link, read_profiles
+from profiler.gpu_validation.profile_checks import (
+    judge_compute,
+    judge_counters,
+    judge_link,
+    judge_pace,
+    read_profiles,
+)
 from profiler.gpu_validation.recorder_check import judge_records, record_ranks
 
 LIMIT_S = 465.0
@@ -128,6 +133,12 @@ def _record_nccl(work: CheckFolder) -> str:
     return judge_records(record_ranks(work, "resnet18", "nccl"), "resnet18")
 
 
+def _preempt(work: CheckFolder) -> str:
+    said = controller_preempts(work, _GPU_TYPE)
+    (steps,) = (work.folder / "controller").glob("*/jobs/long/steps.jsonl")
+    return f"{said}; {judge_pace(steps, read_profiles(work.folder / 'profiles')['resnet18'])}"
+
+
 CHECKS = (
     GpuCheck("torch sees the GPU", 40.0, _see_gpu, {"torch": "torch"}, {}),
     GpuCheck("compute in bf16", 150.0, _measure_compute, _PYTHON, _PROCESSES, ("torch sees the GPU",)),
@@ -147,7 +158,7 @@ CHECKS = (
     GpuCheck(
         "the controller",
         100.0,
-        partial(controller_preempts, gpu_type=_GPU_TYPE),
+        _preempt,
         _PYTHON,
         _PROCESSES | _NETWORK | _SLURM,
         ("compute in bf16",),

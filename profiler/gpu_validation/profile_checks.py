@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from profiler.gpu_validation.commands import StepError
@@ -12,6 +13,9 @@ Profile = Mapping[str, Any]
 _PARTS = ("fwd_s", "bwd_s", "step_s")
 _HEADERS = 1.3
 """So many times what the ring formula says an all-reduce over a shaped link may take, and no less than it."""
+
+_PACE = 1.25
+"""So many times what its profile says a step of a job may take: samples are drawn, and the loss is read."""
 
 
 def read_profiles(folder: Path) -> dict[str, Profile]:
@@ -46,10 +50,7 @@ def judge_compute(profiles: Mapping[str, Profile], models: Iterable[str]) -> str
         if not model["peak_memory_bytes"]:
             raise StepError(f"{name}: peak_memory_bytes is not known")
     fixed = sum(bool(profile["compute"].get("fixed_s")) for profile in profiles.values())
-    times = ", ".join(
-        f"{name} {sum(profile['compute'][part] or 0.0 for part in _PARTS) * 1e3:.1f} ms"
-        for name, profile in profiles.items()
-    )
+    times = ", ".join(f"{name} {_computed_s(profile) * 1e3:.1f} ms" for name, profile in profiles.items())
     return f"{len(profiles)} models in bf16 on {env['device_name']}, {fixed} with a fixed part: {times}"
 
 
@@ -99,6 +100,30 @@ def judge_link(profile: Profile, rate_bps: float) -> str:
     if not 1.0 <= ratio <= _HEADERS:
         raise StepError(f"{said}: it did not go over the link alone, 1 to {_HEADERS:g} is valid")
     return f"{said}; NCCL {profile['env'].get('nccl')}"
+
+
+def judge_pace(steps: Path, profile: Profile) -> str:
+    """A job's steps took as long as its profile says, by which schedulers and the simulator predict it.
+
+    Args:
+        steps: Its steps, as `dally-train --log-file` writes them.
+        profile: Of its model, with the same batch on one GPU.
+
+    Raises:
+        StepError: They took longer.
+    """
+    lines = [json.loads(line) for line in steps.read_text().splitlines()]
+    step_s = median(line["seconds"] for line in lines if "step" in line)
+    ratio = step_s / _computed_s(profile)
+    said = f"steps of {step_s * 1e3:.1f} ms, {ratio:.2f} of their profile's"
+    if ratio > _PACE:
+        raise StepError(f"{said}; {_PACE:g} or less is valid")
+    return said
+
+
+def _computed_s(profile: Profile) -> float:
+    """A step on one GPU."""
+    return sum(profile["compute"][part] or 0.0 for part in _PARTS)
 
 
 def _require(model: str, what: str, found: object, wanted: str) -> None:

@@ -1,5 +1,6 @@
 """Profiles as a GPU would give them, written by the schema itself: the judge must read what is written."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,13 @@ from dally.profiles.schema import (
     Timing,
 )
 from profiler.gpu_validation.commands import StepError
-from profiler.gpu_validation.profile_checks import judge_compute, judge_counters, judge_link, read_profiles
+from profiler.gpu_validation.profile_checks import (
+    judge_compute,
+    judge_counters,
+    judge_link,
+    judge_pace,
+    read_profiles,
+)
 
 TELEMETRY = Telemetry(0.9, 1 << 30, 1e9, None, 8, {"nvlink_bps": "Not Supported"})
 ALONE = Point(PointShape(1, 1, "blocked", 1), None, (), Timing(0.1, None, None, 9), None, 1.0, 0, TELEMETRY)
@@ -119,3 +126,22 @@ def test_one_that_is_faster_or_far_slower_has_not(tmp_path: Path, factor: float)
 def test_without_profiles_the_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="has no profiles"):
         read_profiles(tmp_path)
+
+
+def judged_pace(folder: Path, *seconds: float) -> str:
+    write_profiles([PROFILE], folder)
+    steps = [{"step": step, "seconds": each} for step, each in enumerate(seconds, 1)]
+    lines = [{"begins": 0}, *steps]
+    (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return judge_pace(folder / "steps.jsonl", read_profiles(folder)["resnet18"])
+
+
+def test_steps_as_long_as_their_profile_says_are_told(tmp_path: Path) -> None:
+    assert judged_pace(tmp_path, 3.0, 0.105, 0.11) == "steps of 110.0 ms, 1.10 of their profile's"
+
+
+def test_steps_that_are_slower_than_their_profile_says_are_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        StepError, match=r"steps of 130\.0 ms, 1\.30 of their profile's; 1\.25 or less is valid"
+    ):
+        judged_pace(tmp_path, 0.1, 0.13, 0.14)

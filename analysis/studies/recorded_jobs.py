@@ -133,10 +133,13 @@ MESSAGING = (
 
 ON_GPU = (
     RecordedTraining("DDP", "plain.py", ("ddp", "14", "512", "0", "65536"), 4),
+    RecordedTraining("DDP, accumulated", "plain.py", ("accumulate", "14", "512", "0", "65536"), 4),
     RecordedTraining("FSDP2", "plain.py", ("fsdp", "14", "512", "0", "65536"), 4),
+    RecordedTraining("FSDP2, accumulated", "plain.py", ("accumulate-fsdp", "14", "512", "0", "65536"), 4),
     RecordedTraining("HSDP", "plain.py", ("hsdp", "14", "512", "0", "65536"), 4),
     RecordedTraining("TP and FSDP2", "plain.py", ("tp", "14", "512", "0", "4096"), 4),
-    RecordedTraining("pipeline", "plain.py", ("pp", "14", "512", "0.2", "8192"), 4),
+    RecordedTraining("pipeline", "plain.py", ("pp", "14", "512", "0.1", "8192"), 4),
+    RecordedTraining("pipeline, interleaved", "plain.py", ("interleaved", "14", "512", "0.1", "8192"), 4),
     RecordedTraining("experts, uneven", "experts.py", ("14", "32768", "0.1", "4", "4"), 4),
 )
 """The same over NCCL, by ranks that share a GPU, at places of `FASTER`."""
@@ -473,7 +476,7 @@ _GPU_TABLES: Mapping[str, Callable[[Path], str]] = {
 def main(only: str | None, page: Path | None) -> None:
     """Record trainings between network namespaces; an hour on two idle cores.
 
-    The table of a GPU takes ten minutes there.
+    The table of a GPU takes a quarter of an hour there.
     """
     tables = {only: {**_TABLES, **_GPU_TABLES}[only]} if only else _TABLES
     with tempfile.TemporaryDirectory() as folder:

@@ -47,16 +47,18 @@ class Connections:
         at_s: When moments came, seconds.
     """
 
-    def __init__(self, transfers: Sequence[Transfer], asks_queue: bool) -> None:
+    def __init__(self, transfers: Sequence[Transfer], by_gloo: bool) -> None:
         """Nothing is handed over yet.
 
         Args:
             transfers: All that will be.
-            asks_queue: Whether what asks for a message goes the way of messages, behind those sent before it.
+            by_gloo: Whether what asks for a message goes the way of messages and waits for those sent before
+                it, as gloo's do (NOTIFY_RECV_READY in gloo/transport/tcp/pair.cc). NCCL does not wait until
+                what its buffer holds is asked for.
         """
         self.at_s: dict[Moment, float] = {}
         self._transfers = transfers
-        self._asks_queue = asks_queue
+        self._by_gloo = by_gloo
         self._now_s = 0.0
         self._queues: dict[_Connection, deque[tuple[int, bool]]] = defaultdict(deque)
         self._sending: dict[_Connection, _Sent] = {}
@@ -65,16 +67,19 @@ class Connections:
         self._asked: set[int] = set()
 
     def send(self, number: int) -> None:
-        """A transfer is handed over; a message begins once it is asked for."""
+        """A transfer is handed over; a message begins once it is asked for, if NCCL's buffer holds less."""
         if number in self._handed:
             return  # it was forced
         self._handed.add(number)
-        if self._transfers[number].to < 0 or number in self._asked:
+        each = self._transfers[number]
+        if each.to >= 0 and each.held >= 1.0 and not self._by_gloo:
+            self._asked.add(number)
+        if each.to < 0 or number in self._asked:
             self._put(number, asks=False)
 
     def ask(self, number: int) -> None:
         """The stage that a message goes to is ready for it, and tells its sender."""
-        if self._asks_queue:
+        if self._by_gloo:
             self._put(number, asks=True)
         else:
             self._hear(number)

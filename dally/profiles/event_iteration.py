@@ -36,6 +36,12 @@ Source: tcp_wmem, 4 MB at most by default, of which a third is free when a write
 (sk_stream_min_wspace); while the congestion window is small it is less.
 """
 
+NCCL_BUFFER_BYTES = 4 * 2**20
+"""What NCCL holds of a message for its sender, whose next one may then begin.
+
+Source: NCCL_BUFFSIZE in NCCL's documentation, 4 MiB by default.
+"""
+
 _REMEMBERED = 4096
 _FREE = Link(1e300, 0.0)
 """What leads out of domains that have no links of their own."""
@@ -213,7 +219,7 @@ def price_events(
             where = _OUTSIDE if spread.level else _INSIDE
             sent = tuple(_sent(event, size, spread))
             share = links.share(sent)
-            held = min(1.0, SEND_BUFFER_BYTES / size)
+            held = min(1.0, (SEND_BUFFER_BYTES if by_gloo else NCCL_BUFFER_BYTES) / size)
             crossed = tuple(links.of_message(ranks, key[1], sent)) if key[1].stages else ()
             known[key] = PricedEvent(seconds, where, sent, curve is not None, share, held, crossed)
         found.append(known[key])

@@ -34,7 +34,7 @@ class Transfer(NamedTuple):
         to: The stage that gets it, on whose clock `needed_s` is; -1 if it is no message.
         sent_s: When the stage that sends a message cannot go on before it is sent; infinite: it never waits.
         share: Part of the links of its stage that it takes alone; less than 1 if links farther on are slower.
-        held: The last part of a message, for which its sender does not wait: its kernel holds that.
+        held: The last part of a message, for which its sender does not wait: its kernel, or NCCL, holds that.
         crossed_links: Those of a message that messages of other stages may cross, too.
     """
 

@@ -46,19 +46,18 @@ class _Stage:
 
 
 def replay_stages_s(
-    transfers: Iterable[Transfer], stages: Sequence[tuple[float, float]], asks_queue: bool = False
+    transfers: Iterable[Transfer], stages: Sequence[tuple[float, float]], by_gloo: bool = False
 ) -> float:
     """When all stages of a pipeline are done, seconds; they begin together.
 
-    A message begins when its sender has handed it over and the stage that gets it has asked for it; messages
-    between the same two stages follow one another, others share the links of a stage in equal parts, as TCP
-    connections do.
+    A message begins when its sender has handed it over and the stage that gets it has asked for it, or
+    without that if NCCL's buffer holds all of it; messages between the same two stages follow one another,
+    others share the links of a stage in equal parts, as TCP connections do.
 
     Args:
         transfers: Of all stages.
         stages: Compute of each until its last call, and after that, seconds.
-        asks_queue: Whether what asks for a message goes the way of messages and waits for those that were
-            sent before it, as gloo's do (NOTIFY_RECV_READY in gloo/transport/tcp/pair.cc).
+        by_gloo: Whether gloo carries messages, and not NCCL: see `Connections`.
     """
     numbered = list(transfers)
     calls: list[list[tuple[float, bool, int]]] = [[] for _ in stages]
@@ -67,7 +66,7 @@ def replay_stages_s(
         if each.to >= 0:
             calls[each.to].append((each.needed_s, True, number))
     waiting = [_Stage(own, compute_s) for own, (compute_s, _) in zip(calls, stages, strict=True)]
-    connections = Connections(numbered, asks_queue)
+    connections = Connections(numbered, by_gloo)
     coming_s = [stage.next_s(connections.at_s) for stage in waiting]
     while True:
         call_s, carried_s = min(coming_s, default=inf), connections.next_s()

@@ -30,6 +30,9 @@ FORWARD = 1 / 3
 _WAITED = 0.5
 """A CPU that launches nothing for this part of a step waited for the GPU meanwhile."""
 
+_REDUCED_AGAIN = 1.5
+"""A step that reduces so many gradients for each parameter reduces those of each microbatch."""
+
 _UNEVEN = 0.01
 """Loads of experts that differ by no more than this are alike."""
 
@@ -88,7 +91,7 @@ def recorded_step(records: Sequence[RankRecord], shape: Shape, ranks: RankPlacem
     curves = measured_curves([(event, seconds) for event, seconds in timed if seconds], shape, ranks)
     prices = price_events([call.event for call in calls], curves, shape, ranks, by_gloo=not record.launched)
     if record.launched:
-        at_s, total_s = _launched(calls, prices, record.step_s)
+        at_s, total_s = _launched(calls, prices, record)
     else:
         at_s, total_s = computed_until(calls, prices, record.step_s)
     events = tuple(event for _, event in timed_events(calls, at_s, record.launched))
@@ -261,10 +264,10 @@ def _ahead(calls: Sequence[RecordedCall]) -> list[int]:
 
 
 def _launched(
-    calls: Sequence[RecordedCall], prices: Sequence[PricedEvent], step_s: float
+    calls: Sequence[RecordedCall], prices: Sequence[PricedEvent], record: RankRecord
 ) -> tuple[list[float], float]:
     """When calls are on the clock of compute, and all compute, where the GPU is not waited for."""
-    before = computed_before(calls, step_s)
+    before = computed_before(calls, record)
 
     def replayed_s(total_s: float) -> float:
         at_s = [share * total_s for share in before]
@@ -275,35 +278,45 @@ def _launched(
         ]
         return replay_s(transfers, end_s) + total_s - end_s
 
-    total_s = compute_that_takes(step_s, replayed_s)
+    total_s = compute_that_takes(record.step_s, replayed_s)
     return [share * total_s for share in before], total_s
 
 
-def computed_before(calls: Sequence[RecordedCall], step_s: float) -> list[float]:
+def computed_before(calls: Sequence[RecordedCall], record: RankRecord) -> list[float]:
     """Which part of its compute the GPU has behind it at each call that the CPU launched.
 
     A CPU that never waits for the GPU is slowed down by it, as only so much may be launched: its calls spread
     over compute as over the step. One that reads the loss in each step waits there and launches all calls of
     a step in one go: then what they carry tells. Layers are taken to compute in proportion to their weights,
     backward twice as long as forward. Weights are gathered before the forward of their layer, or at the
-    start of the backward of the layer after it; gradients are reduced after the backward of theirs.
+    start of the backward of the layer after it; gradients are reduced after the backward of theirs. Where
+    gradients are accumulated, all microbatches take as long, and their gradients are reduced in the last.
 
     Args:
         calls: In their order.
-        step_s: From one step to the next.
+        record: Of the rank that made them.
     """
     reducing = [number for number, call in enumerate(calls) if _reduces_gradients(call)]
-    if not reducing or not launched_in_one_go(calls, step_s):
-        return [call.event.ready_s / step_s for call in calls]
+    if not reducing or not launched_in_one_go(calls, record.step_s):
+        return [call.event.ready_s / record.step_s for call in calls]
     scattering = [number for number in reducing if calls[number].call.kind is CollectiveKind.REDUCE_SCATTER]
     layers = scattering or reducing  # HSDP reduces at once between replicas what it has scattered
     gathering = [number for number, call in enumerate(calls) if _gathers_weights(call)]
-    forward = [number for number in gathering[: len(layers)] if number < layers[0]]
+    reduced = sum(calls[number].call.elements for number in layers)
+    accumulated = reduced < _REDUCED_AGAIN * record.parameters or len(gathering) > 2 * len(layers)
+    passes = max(1, record.backward) if accumulated else 1
+    gathered = passes if len(gathering) > len(layers) else 1  # in each pass anew, or once
     known = {-1: 0.0}  # the start of the step
-    known |= _spread(calls, forward, 0.0, FORWARD, after=False)
-    known |= _spread(calls, layers, FORWARD, 1.0, after=True)
+    for done in range(passes):
+        begin, middle, end = done / passes, (done + FORWARD) / passes, (done + 1) / passes
+        first, after = (len(gathering) * each // gathered for each in (done, done + 1))
+        forward = [number for number in gathering[first:after][: len(layers)] if number < layers[0]]
+        known |= _spread(calls, forward, begin, middle, after=False)
+        if done + 1 < gathered:
+            known |= _spread(calls, gathering[first + len(forward) : after], middle, end, after=False)
+    known |= _spread(calls, layers, middle, end, after=True)
     for number in sorted({*gathering, *reducing} - known.keys()):
-        known[number] = max([FORWARD, *(share for other, share in known.items() if other < number)])
+        known[number] = max([middle, *(share for other, share in known.items() if other < number)])
     return np.interp(range(len(calls)), sorted(known), sorted(known.values())).tolist()
 
 

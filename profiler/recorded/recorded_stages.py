@@ -1,7 +1,7 @@
 """What a recorded step of a pipeline communicates: each stage on the clock of its own compute."""
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -224,29 +224,42 @@ def _launched_stage(stage: _Stage, number: int, stages: int) -> list[float]:
     """When a stage's calls are on a clock of compute as long as its step, where the GPU is not waited for.
 
     See `recorded_events.computed_before`. What is launched in one go lies where the microbatches that are
-    sent and asked for are computed: their forward before they are sent on, or right before their backward on
-    the last stage; their backward before the gradients are sent back, or, on the first, once these are there.
+    sent and asked for are computed: forward before they are sent on, backward before the gradients are sent
+    back. What sends nothing is shared out: forward with the loss among what is sent back, backward of the
+    first layers among the gradients that are asked for, once these are there.
 
     Args:
-        stage: The stage.
+        stage: The stage. It may be several parts of the model, interleaved: the last stage then sends to the
+            first, where there are three or more.
         number: Of it.
         stages: How many there are.
     """
     launched_s, step_s = [call.event.ready_s for call in stage.calls], stage.record.step_s
-    neighbours = {number - 1, number + 1} & {*range(stages)}
-    messages = {place: peer for place, peer in enumerate(stage.peers) if peer >= 0}
-    if not launched_in_one_go(stage.calls, step_s) or not {*messages.values()} <= neighbours:
+    before, after = number - 1, number + 1
+    if stages > 2:  # of two, nothing tells what goes round from what goes back
+        before, after = before % stages, after % stages
+    messages = {
+        place: (call.call.kind, peer)
+        for place, (call, peer) in enumerate(zip(stage.calls, stage.peers, strict=True))
+        if peer >= 0
+    }
+    peers = {peer for _, peer in messages.values()}
+    if not launched_in_one_go(stage.calls, step_s) or not peers <= {before, after}:
         return launched_s
+    on, back = (CollectiveKind.SEND, after), (CollectiveKind.SEND, before)
+    answer = (CollectiveKind.RECEIVE, after)
+    many = Counter(messages.values())
+    passes = max(many[CollectiveKind.RECEIVE, before], many[answer])
+    passed = {
+        on: FORWARD,
+        back: 1 - FORWARD + FORWARD * (passes - many[on]) / max(1, many[back]),
+    }
+    begun = {answer: (1 - FORWARD) * (passes - many[back]) / max(1, many[answer])}
     done = due = 0.0  # passes before a call, and those that its answer lets begin
     known = {-1: 0.0}
-    for place, peer in messages.items():
-        done, due = done + due, 0.0
-        if stage.calls[place].call.kind is not CollectiveKind.SEND:
-            due = 1 - FORWARD if number == 0 else 0.0
-        elif peer > number:
-            done += FORWARD
-        else:
-            done += 1.0 if number + 1 == stages else 1 - FORWARD
+    for place, message in messages.items():
+        done += due + passed.get(message, 0.0)
+        due = begun.get(message, 0.0)
         known[place] = done
     known[len(stage.calls)] = all_s = done + due
     if not all_s:  # it trains nothing

@@ -1,5 +1,7 @@
 """A training that loads its data in other processes and starts a program that trains by itself.
 
+It accumulates the gradients of two microbatches, whose activations it computes anew for backward.
+
 The arguments, if any, are a rank and a folder: that rank kills itself when its record lies there.
 """
 
@@ -14,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 ALONE = """
@@ -33,6 +36,8 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01)
 victim, until = (int(sys.argv[1]), sys.argv[2]) if len(sys.argv) > 1 else (-1, "")
 loader = DataLoader(TensorDataset(torch.randn(4000, 64)), num_workers=0 if until else 2)
 for step, (batch,) in enumerate(loader):
+    with model.no_sync():
+        model(checkpoint(torch.tanh, batch.requires_grad_(), use_reentrant=True)).sum().backward()
     model(batch).sum().backward()
     optimizer.step()
     if (

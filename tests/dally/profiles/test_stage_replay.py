@@ -70,6 +70,14 @@ def test_under_gloo_what_asks_for_a_message_waits_behind_one_on_the_same_connect
     assert replay_stages_s([THERE, BACK], [(1.0, 0.0), (2.0, 0.0)], by_gloo) == step_s
 
 
+@pytest.mark.parametrize(
+    ("held", "by_gloo", "step_s"), [(1.0, False, 3.0), (0.5, False, 5.0), (1.0, True, 5.0)]
+)
+def test_what_nccls_buffer_holds_is_not_asked_for_first(held: float, by_gloo: bool, step_s: float) -> None:
+    message = Transfer(0.0, 3.0, 2.0, 0, 0, 1, held=held)
+    assert replay_stages_s([message], [(0.0, 0.0), (3.0, 0.0)], by_gloo) == step_s
+
+
 def test_messages_to_two_stages_share_the_links_in_equal_parts() -> None:
     # Half the rate costs the second stage a second before it computes for 3 s.
     messages = [Transfer(0.0, 0.0, 1.0, 0, 0, 1), Transfer(0.0, 0.0, 1.0, 0, 0, 2)]

@@ -28,12 +28,16 @@ def topology(tmp_path: Path) -> Topology:
 
 
 def profile(
-    folder: Path, topology: Topology, hosts: Sequence[str], step: Sequence[dict[str, Any]]
+    folder: Path,
+    topology: Topology,
+    hosts: Sequence[str],
+    step: Sequence[dict[str, Any]],
+    **about_too: Any,
 ) -> Profile:
     """The profile of a job that does this in each step of a second; `at_ms` of each call is in its entry."""
     for rank, host in enumerate(hosts):
         groups = {"1": (range(len(hosts)), "mesh_dp")}
-        write(folder, rank, len(hosts), groups, [dict(each) for each in step], host=host)
+        write(folder, rank, len(hosts), groups, [dict(each) for each in step], host=host, **about_too)
     return recorded_profile(RecordedJob("m"), [read_run(folder)], topology)
 
 
@@ -94,6 +98,12 @@ AT_ONCE = (
 )
 
 
+BUCKETS = [
+    {**call("nccl:all_reduce", 900 + at), "input_sizes": [[size]]}
+    for at, size in enumerate((1_000_000, 2_000_000, 3_000_000))
+]
+
+
 def test_calls_that_are_launched_in_one_go_lie_where_the_gpu_computes(
     tmp_path: Path, topology: Topology
 ) -> None:
@@ -122,10 +132,34 @@ def test_replicas_reduce_what_was_scattered_at_once(tmp_path: Path, topology: To
 def test_buckets_that_are_launched_in_one_go_are_reduced_as_backward_fills_them(
     tmp_path: Path, topology: Topology
 ) -> None:
-    sizes = [1_000_000, 2_000_000, 3_000_000]
-    step = [{**call("nccl:all_reduce", 900 + at), "input_sizes": [[size]]} for at, size in enumerate(sizes)]
-    found = profile(tmp_path, topology, ["r0m0"] * 4, step)
+    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS)
     assert [event.ready_s for event in found.events] == pytest.approx([4 / 9, 6 / 9, 1.0], rel=0.01)
+
+
+def test_gradients_that_are_accumulated_are_reduced_in_the_last_microbatchs_backward(
+    tmp_path: Path, topology: Topology
+) -> None:
+    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward=4, parameters=6_000_000)
+    last = [(3 + share) / 4 for share in (4 / 9, 6 / 9, 1.0)]
+    assert [event.ready_s for event in found.events] == pytest.approx(last, rel=0.01)
+
+
+def test_gradients_that_every_microbatch_reduces_are_no_accumulated_ones(
+    tmp_path: Path, topology: Topology
+) -> None:
+    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward=2, parameters=3_000_000)
+    assert [event.ready_s for event in found.events] == pytest.approx([4 / 9, 6 / 9, 1.0], rel=0.01)
+
+
+def test_weights_are_gathered_for_each_microbatch_whose_gradients_are_accumulated(
+    tmp_path: Path, topology: Topology
+) -> None:
+    weights = [call("nccl:_allgather_base", 880 + at) for at in range(4)]
+    found = profile(tmp_path, topology, ["r0m0"] * 4, [*weights, *AT_ONCE], backward=2)
+    twelfths = [event.needed_s and round(12 * event.needed_s) for event in found.events]
+    first, second = [0, 1, 2, 4], [6, 7, 8, 10]
+    assert twelfths == [*first, *second, None, None]
+    assert [round(12 * event.ready_s) for event in found.events[-2:]] == [10, 12]
 
 
 def test_calls_that_the_gpu_slows_down_lie_where_they_were_launched(

@@ -110,12 +110,37 @@ def test_messages_that_are_launched_in_one_go_lie_between_the_passes_of_microbat
     tmp_path: Path, cluster: str
 ) -> None:
     found = predict_steps(read_run(launched(tmp_path / "19")), load_cluster(cluster))
-    # The second microbatch is asked for after the first one's gradients: three messages in turn.
-    in_turn = [1.0, 1 + 1.5 * HEADERS, 1 + 6 * HEADERS]
+    # Both microbatches are sent while the second stage waits for the first; three messages follow in turn.
+    in_turn = [1.0, 6 / 9 + 1.5 * HEADERS, 6 / 9 + 6 * HEADERS]
     assert [each.step_s for each in found] == pytest.approx(in_turn, abs=1e-3)
     events = profile(tmp_path / "19", cluster).events
     passes = {(each.stage, round(9 * each.ready_s), round(9 * (each.needed_s or 0.0))) for each in events}
     assert passes == {(0, 1, 0), (0, 2, 3), (1, 3, 2), (1, 6, 4)}
+
+
+INTERLEAVED = (
+    ("send 0->1", "recv 0<-2", "send 0->1", "recv 0<-1", "send 0->2", "recv 0<-1"),
+    ("recv 1<-0", "send 1->2", "recv 1<-0", "send 1->2", "recv 1<-2", "send 1->0", "recv 1<-2", "send 1->0"),
+    ("recv 2<-1", "send 2->0", "recv 2<-1", "send 2->1", "recv 2<-0", "send 2->1"),
+)
+"""A microbatch through six parts of a model, of which each rank has two."""
+
+
+def test_where_stages_are_interleaved_messages_go_round_and_lie_between_the_passes_too(
+    tmp_path: Path, cluster: str
+) -> None:
+    groups: dict[str, tuple[Sequence[int], str]] = {"1": ([0, 1, 2], "mesh_pp")}
+    for rank, names in enumerate(INTERLEAVED):
+        calls = [entry("1", f"nccl:{name}", [MB // 2], "Byte") for name in names]
+        write(tmp_path, rank, 3, groups, calls, host="a", backend="nccl")
+    events = profile(tmp_path, cluster).events
+    whole_s = max(each.ready_s for each in events)
+    sent: list[list[int]] = [[], [], []]
+    for each in events:
+        sent[each.stage or 0].append(round(12 * each.ready_s / whole_s))
+    # Two passes forward, each a sixth, and two backward. Shared out is what sends nothing: the second forward
+    # of the last rank, and the second backward of the first.
+    assert sent == [[2, 4, 10], [2, 4, 8, 12], [2, 7, 12]]
 
 
 def test_each_stage_has_its_own_compute(tmp_path: Path, cluster: str) -> None:

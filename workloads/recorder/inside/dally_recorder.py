@@ -47,6 +47,7 @@ class RankRecorder:
         sent: Messages from rank to rank that Flight Recorder does not see: group, bytes, time, peer, and when
             the rank began and ended to wait for it, 0 if it did not.
         received: The same where they are asked for.
+        backward: Backward passes before each of these steps, one for each microbatch.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,6 +55,8 @@ class RankRecorder:
         self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
         self.sent: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
         self.received: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
+        self.backward: deque[int] = deque(maxlen=_MOST_STEPS)
+        self._passes, self._within_pass = 0, False
         self._folder = folder
         self._process = os.getpid()
         self._about: dict[str, Any] = {}
@@ -136,6 +139,24 @@ class RankRecorder:
         work: Any = getattr(_distributed(), "Work", None)
         if hasattr(work, "wait"):
             work.wait = _noting_waits(work.wait, works)
+        autograd: Any = getattr(torch, "autograd", None)
+        if hasattr(autograd, "backward"):
+            autograd.backward = self._counting(autograd.backward, compiling)
+
+    def _counting(self, backward: Any, compiling: Any) -> Any:
+        """The function that every backward pass calls, and counts; one within another is part of it."""
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if compiling() or self._within_pass:  # as what activation checkpointing computes anew
+                return backward(*arguments, **named)
+            self._within_pass = True
+            try:
+                return backward(*arguments, **named)
+            finally:
+                self._within_pass = False
+                self._passes += 1
+
+        return counted
 
     def _stepped(self, optimizer: Any) -> None:
         with suppress(Exception):
@@ -143,8 +164,11 @@ class RankRecorder:
             if first is None:  # none has stepped, or what searched for a learning rate is gone
                 self._optimizer = weakref.ref(optimizer)
                 self.steps.clear()
+                self.backward.clear()
             if first in (None, optimizer):
                 self.steps.append(time.time_ns())
+                self.backward.append(self._passes)
+                self._passes = 0
 
     def _parameters(self) -> int:
         """Elements that the optimizer trains; 0 if that cannot be told."""
@@ -203,6 +227,7 @@ class RankRecorder:
                 "sent": list(self.sent),
                 "received": list(self.received),
                 "parameters": self._parameters(),
+                "backward": statistics.median_low(self.backward or [0]),
             }
             path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
             if not self.steps and path.exists():

@@ -15,7 +15,7 @@ from dally.jobs.knowledge import Knowledge
 from dally.traces import RowError, Workload, load_trace
 from dally.traces.load import read_source
 from dally.traces.rows import timestamp_s
-from dally.traces.sacct import split_rows
+from dally.traces.sacct import is_json, split_rows
 
 SACCT = "sacct"
 _NODES = re.compile(r"\bnode=([1-9]\d*)\b")
@@ -109,10 +109,13 @@ def read_history(
         return SiteHistory([PastJob(job) for job in workload.jobs], workload)
     origin_s = datetime.fromisoformat(workload.origin).timestamp()
     known = {job.job_id: PastJob(job) for job in workload.jobs}
-    for line, row in sacct_rows(text):
+    submit_s = {job.job_id: job.submit_s for job in workload.jobs}
+    for line, row in sacct_rows(workload.source, text):
         job_id = row.get("JobIDRaw") or row.get("JobID", "")
-        if job_id in known:
-            known[job_id] = _from_row(known[job_id], row, f"{workload.source}, line {line}", origin_s)
+        past = known.get(job_id)
+        # Of several records of a job the reader took the one that was submitted then.
+        if past is not None and timestamp_s(row["Submit"], "Submit") == origin_s + submit_s[job_id]:
+            known[job_id] = _from_row(past, row, f"{workload.source}, line {line}", origin_s)
     return SiteHistory(sorted(known.values(), key=lambda past: past.job.submit_s), workload)
 
 
@@ -125,14 +128,14 @@ def read_whole(path: Path) -> str:
     if not path.is_file():
         raise InputError(f"no history {str(path)!r}; `sacct` writes one, see docs/advise.md")
     text = read_source(path)[0]
-    if "|" in text.partition("\n")[0] and not text.endswith("\n"):
+    if not is_json(text) and "|" in text.partition("\n")[0] and not text.endswith("\n"):
         raise InputError(f"{path}: the last line is cut off, the file is truncated")
     return text
 
 
-def sacct_rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
+def sacct_rows(source: str, text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     """The rows of sacct's output as (line number, values by column), without those of another width."""
-    rows = split_rows(text)
+    rows = split_rows(source, text)
     _, header = next(rows)
     for line, fields in rows:
         if len(fields) == len(header):

@@ -63,8 +63,8 @@ def check_models(rules: NamingRules, known: Collection[str], where: Path) -> Non
 
 
 COLUMNS = (
-    "JobIDRaw,User,Account,Submit,Eligible,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,"
-    "NodeList,JobName"
+    "JobIDRaw,Cluster,User,Account,Submit,Eligible,Start,End,ElapsedRaw,Elapsed,State,AllocTRES,ReqTRES,"
+    "TimelimitRaw,Timelimit,NodeList,JobName"
 )
 """What advice needs; all other columns stay at home. JobName is last, as sacct's own may hold a `|`."""
 
@@ -94,22 +94,23 @@ def anonymise(path: Path, target: Path, rules: NamingRules, models: Collection[s
     text = read_whole(path)
     if pick_format(str(path), text).name != "sacct":
         raise InputError(f"{path}: only sacct's output is anonymised, this is another format")
-    lines = list(_lines(text, rules, models))
+    lines = list(_lines(str(path), text, rules, models))
     if len(lines) < 2:
         raise InputError(f"{path}: no GPU jobs in it")
     write_atomically(target, "\n".join(lines) + "\n", mode=0o600)
     return len(lines) - 1
 
 
-def _lines(text: str, rules: NamingRules, models: Collection[str]) -> Iterator[str]:
+def _lines(source: str, text: str, rules: NamingRules, models: Collection[str]) -> Iterator[str]:
     rows = [
         row
-        for _, row in sacct_rows(text)
+        for _, row in sacct_rows(source, text)
         if "." not in (row.get("JobIDRaw") or row.get("JobID", ""))
         and "gres/gpu" in row.get("AllocTRES", "") + row.get("ReqTRES", "")
     ]
     columns = [name for name in COLUMNS.split(",") if rows and name in {"JobIDRaw": "", **rows[0]}]
-    labels = {"User": _Labels("user"), "Account": _Labels("account"), "JobName": _Labels("name")}
+    kinds = {"Cluster": "cluster", "User": "user", "Account": "account", "JobName": "name"}
+    labels = {column: _Labels(kind) for column, kind in kinds.items()}
     yield "|".join(columns)
     for row in rows:
         said = {

@@ -1,4 +1,4 @@
-"""SenseTime Helios as published: HeliosData's `cluster_log.csv`."""
+"""SenseTime Helios and Shanghai AI Laboratory's Acme as published: `cluster_log.csv`, `trace_kalos.csv`."""
 
 from dally.traces.rows import (
     Draft,
@@ -12,16 +12,19 @@ from dally.traces.rows import (
     whole,
 )
 
-COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
+COLUMNS = ("job_id", "user", "gpu_num", "state", "submit_time", "duration")
+_UNFINISHED = frozenset({"PENDING", "RUNNING"})
 
 
 def matches(first_line: str) -> bool:
-    """Whether a file's first line is Helios's header."""
+    """Whether a file's first line is Helios's or Acme's header."""
     return {"gpu_num", "submit_time"} <= set(first_line.split(","))
 
 
 def read(text: str, collector: JobCollector) -> None:
-    """Read Helios's job log; `vc` becomes the group, jobs without GPUs are left out.
+    """Read the job log; Helios's `vc`, Acme's `type` becomes the group.
+
+    Jobs without GPUs, jobs that run still and jobs that never started are left out.
 
     Raises:
         InputError: The header or a row is wrong.
@@ -36,13 +39,17 @@ def read(text: str, collector: JobCollector) -> None:
         gpus = whole(row["gpu_num"], "gpu_num")
         if gpus == 0:
             return Omission.NO_GPU
+        if row["state"] in _UNFINISHED:
+            return Omission.UNFINISHED
+        if not row.get("start_time", "unknown"):
+            return Omission.NEVER_STARTED
         return Draft(
             row["job_id"],
             timestamp_s(row["submit_time"], "submit_time"),
             gpus,
             number(row["duration"], "duration"),
             row["user"],
-            row["vc"],
+            row.get("vc") or row.get("type", ""),
             status=row["state"],
         )
 

@@ -86,7 +86,17 @@ def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
     valid = ", ".join(format_names())
     if name is not None:
         raise InputError(f"unknown trace format {name!r}, must be one of {valid}")
-    raise InputError(f"{source}: the first line {first[:60]!r} fits no trace format; formats: {valid}")
+    error = InputError(f"{source}: the first line {first[:60]!r} fits no trace format; formats: {valid}")
+    error.hint = _hint(first)
+    raise error
+
+
+def _hint(first_line: str) -> str:
+    """What may help where a file's first line fits no format."""
+    if "JobID" in first_line:
+        return "of sacct's output, that of `sacct -P` or `sacct --json` is read"
+    needed = ", ".join(common_csv.REQUIRED_COLUMNS)
+    return f"any table will do as csv, separated by commas, with the columns {needed}"
 
 
 def read_source(path: Path) -> tuple[str, str]:

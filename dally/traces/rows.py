@@ -52,6 +52,7 @@ class Omission(StrEnum):
     NEVER_STARTED = "never started"
     UNFINISHED = "not finished"
     STEP = "a job step"
+    OLDER = "an older record of a job"
     PARTIAL = "a part of a job (status 2 to 4)"
 
 
@@ -93,13 +94,15 @@ class JobCollector:
         self.clamped = 0
         self._skip_bad = skip_bad
         self._min_duration_s = min_duration_s
-        self._first_place: dict[str, int] = {}
+        self._first: dict[str, tuple[int, int]] = {}
+        """Of each job, the place of its first row, and where it is in `jobs`."""
 
     def collect(
         self,
         rows: Iterable[tuple[int, Row]],
         build: Callable[[Row], Draft | Omission],
         unit: str = "line",
+        last_counts: bool = False,
     ) -> None:
         """Take the job of each row.
 
@@ -107,6 +110,8 @@ class JobCollector:
             rows: Pairs of the row's place in the file, counted from 1, and the row.
             build: Makes a draft of a row, says why it is none, or raises RowError.
             unit: What the place counts.
+            last_counts: A job may have several rows, of which the one submitted last counts, and of those as
+                late the last; False: that is an error.
 
         Raises:
             InputError: A row is wrong and `skip_bad` is off; names file, place and fault.
@@ -119,13 +124,19 @@ class JobCollector:
                     continue
                 short = 0 <= draft.duration_s < self._min_duration_s
                 job = _checked(draft._replace(duration_s=self._min_duration_s) if short else draft)
-                if self._first_place.setdefault(job.job_id, place) != place:
+                first_place, at = self._first.setdefault(job.job_id, (place, len(self.jobs)))
+                if first_place == place:
+                    self.jobs.append(job)
+                    self.clamped += short
+                elif not last_counts:
                     raise RowError(
                         "duplicate job_id",
-                        f"job_id {job.job_id!r} was already used on {unit} {self._first_place[job.job_id]}",
+                        f"job_id {job.job_id!r} was already used on {unit} {first_place}",
                     )
-                self.jobs.append(job)
-                self.clamped += short
+                else:
+                    self.dropped[str(Omission.OLDER)] += 1
+                    if job.submit_s >= self.jobs[at].submit_s:
+                        self.jobs[at] = job
             except RowError as error:
                 if not self._skip_bad:
                     raise RowError(error.reason, f"{self.source}, {unit} {place}: {error}") from error

@@ -1,4 +1,4 @@
-"""Slurm's accounting, as `sacct --parsable2` or `--parsable` prints it."""
+"""Slurm's accounting, as `sacct --parsable2`, `--parsable` or `--json` prints it."""
 
 import re
 from collections.abc import Iterator
@@ -16,45 +16,77 @@ from dally.traces.rows import (
     timestamp_s,
     whole,
 )
+from dally.traces.sacct_json import json_rows
 
-REQUIRED_COLUMNS = ("Submit", "ElapsedRaw", "State")
+REQUIRED_COLUMNS = ("Submit", "State")
+_EITHER_COLUMN = (("JobIDRaw", "JobID"), ("ElapsedRaw", "Elapsed"), ("AllocTRES", "ReqTRES"))
 _UNFINISHED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
 _NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit"})
 _NO_DATE = frozenset({"", "None", "Unknown"})
+_SPAN = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", re.ASCII)
+"""A time such as 1-02:03:04, as `Elapsed` and `Timelimit` have it."""
 _GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>[^,]*)")
 
 
 def matches(first_line: str) -> bool:
-    """Whether a file's first line is a header of sacct."""
-    return "|" in first_line and not {"JobIDRaw", "JobID"}.isdisjoint(first_line.split("|"))
+    """Whether a file's first line is a header of sacct, or begins its JSON."""
+    columns = first_line.split("|")
+    return first_line.startswith("{") or (len(columns) > 1 and not {"JobIDRaw", "JobID"}.isdisjoint(columns))
 
 
 def read(text: str, collector: JobCollector) -> None:
     """Read sacct's output; columns in any order, those not needed are ignored.
 
     Steps, jobs without GPUs, jobs that wait or run still and jobs cancelled before they started are left out.
+    Of several records of a job, as `sacct --duplicates` lists them, the last counts.
 
     Raises:
         InputError: The header or a row is wrong.
     """
-    rows = split_rows(text)
+    rows = split_rows(collector.source, text)
     _, header = next(rows)
     check_header(collector.source, header, REQUIRED_COLUMNS)
-    for either in (("JobIDRaw", "JobID"), ("AllocTRES", "ReqTRES")):
+    for either in _EITHER_COLUMN:
         if not set(either) & set(header):
             raise InputError(
                 f"{collector.source}: missing columns: {' or '.join(either)}; found: {', '.join(header)}"
             )
+    cluster = ""
 
     def build(fields: list[str]) -> Draft | Omission:
+        nonlocal cluster
         check_fields(fields, len(header))
-        return _draft(dict(zip(header, fields, strict=True)))
+        row = dict(zip(header, fields, strict=True))
+        draft = _draft(row)
+        if isinstance(draft, Draft):
+            cluster = cluster or row.get("Cluster", "")
+            if row.get("Cluster", cluster) != cluster:
+                raise RowError(
+                    "of another cluster than the first job",
+                    f"the job is of cluster {row['Cluster']!r}, those before are of {cluster!r}; "
+                    "`sacct -M NAME` lists one cluster",
+                )
+        return draft
 
-    collector.collect(rows, build)
+    collector.collect(rows, build, unit="job" if is_json(text) else "line", last_counts=True)
 
 
-def split_rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, fields) of each line that is not blank, the header first."""
+def is_json(text: str) -> bool:
+    """Whether a text is what `sacct --json` prints."""
+    return text.lstrip().startswith("{")
+
+
+def split_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of each line that is not blank, the header first, and only once.
+
+    Jobs of `sacct --json` are rows, too, with sacct's names of columns, counted from 1.
+
+    Raises:
+        InputError: It is JSON, but broken or not sacct's.
+    """
+    if is_json(text):
+        yield from json_rows(source, text)
+        return
     lines = ((at, line) for at, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1) if line.strip())
     at, first = next(lines)
     trailing = first.endswith("|")  # --parsable ends every line with the separator
@@ -63,7 +95,8 @@ def split_rows(text: str) -> Iterator[tuple[int, list[str]]]:
     # A job's name may hold the separator: as the last column it takes the rest of the line.
     splits = len(header) - 1 if header[-1] == "JobName" else -1
     for at, line in lines:
-        yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
+        if line != first:  # exports of several months, one after the other
+            yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
 
 
 def _draft(row: dict[str, str]) -> Draft | Omission:
@@ -77,22 +110,45 @@ def _draft(row: dict[str, str]) -> Draft | Omission:
     status = row["State"].partition(" ")[0]
     if status in _UNFINISHED:
         return Omission.UNFINISHED
-    unplaced = row["ElapsedRaw"] == "0" and not row.get("AllocTRES", "unknown")
+    elapsed_s = _elapsed_s(row)
+    unplaced = elapsed_s == 0 and not row.get("AllocTRES", "unknown")
     if unplaced or row.get("Start", "unknown") in _NO_DATE:
         return Omission.NEVER_STARTED
-    limit = row.get("TimelimitRaw", "")
     return Draft(
         job_id,
         timestamp_s(row["Submit"], "Submit"),
         gpus,
-        number(row["ElapsedRaw"], "ElapsedRaw"),
+        elapsed_s,
         row.get("User", ""),
         row.get("Account", ""),
         status=status,
         gpu_type=_requested_type(row.get("ReqTRES", "")),
-        time_limit_s=None if limit in _NO_LIMIT else time_limit(limit, 60.0),
+        time_limit_s=_limit_s(row),
         job_name=row.get("JobName", ""),
     )
+
+
+def _elapsed_s(row: dict[str, str]) -> float:
+    """How long a job ran, seconds."""
+    if "ElapsedRaw" in row:
+        return number(row["ElapsedRaw"], "ElapsedRaw")
+    return _span_s(row["Elapsed"], "Elapsed")
+
+
+def _limit_s(row: dict[str, str]) -> float | None:
+    """A job's time limit, seconds; None if it has none, or the row does not tell."""
+    minutes, span = row.get("TimelimitRaw", ""), row.get("Timelimit", "")
+    if minutes not in _NO_LIMIT:
+        return time_limit(minutes, 60.0)
+    return None if span in _NO_LIMIT else _span_s(span, "Timelimit")
+
+
+def _span_s(text: str, name: str) -> float:
+    """Seconds of a time such as 1-02:03:04 in field `name`."""
+    if (match := _SPAN.fullmatch(text)) is None:
+        raise RowError(f"{name} is not a time", f"{name} is {text!r}, must be a time like 1-02:03:04")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _gpus(tres: str) -> int:

@@ -55,6 +55,19 @@ def test_other_columns_stay_at_home(tmp_path: Path) -> None:
     )
 
 
+def test_times_with_colons_stay_and_clusters_lose_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sacct"
+    path.write_text(
+        "JobID|Cluster|Submit|Elapsed|State|ReqTRES|Timelimit\n"
+        "7|secret|2026-01-01T00:00:00|00:00:09|F|gres/gpu=2|1-00:00:00\n"
+    )
+    anonymise(path, tmp_path / "anonymous", NamingRules())
+    assert (tmp_path / "anonymous").read_text() == (
+        "JobIDRaw|Cluster|Submit|Elapsed|State|ReqTRES|Timelimit\n"
+        "7|cluster1|2026-01-01T00:00:00|00:00:09|F|gres/gpu=2|1-00:00:00\n"
+    )
+
+
 def test_only_sacct_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_s,gpus,duration_s\na,0,1,5\n")

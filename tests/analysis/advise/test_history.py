@@ -1,5 +1,6 @@
 """A history is read with its real starts, and what is wrong with a file is one clear line."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,33 @@ def test_a_start_before_the_submission_is_no_start(tmp_path: Path) -> None:
     history = read(tmp_path, [Row(100, 90, 10), Row(100, 110, 10)])
     assert [past.start_s for past in history.jobs] == [None, 10]
     assert len(history.started) == 1
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in time", "backwards"])
+def test_of_a_requeued_job_the_last_run_counts_with_its_own_start(tmp_path: Path, order: int) -> None:
+    header, *rows = sacct(
+        [Row(0, 10, 60, state="PREEMPTED"), Row(100, 150, 90), Row(500, 501, 9)]
+    ).splitlines()
+    again = rows[1].replace("2|", "1|", 1)
+    path = tmp_path / "jobs.sacct"
+    path.write_text("\n".join([header, *[rows[0], again, rows[2]][::order]]) + "\n")
+    past = read_history(path).jobs[0]
+    assert (past.job.duration_s, past.start_s, past.wait_s) == (90, 50, 50)
+
+
+def test_json_tells_starts_names_and_nodes(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.json"
+    job = {
+        "job_id": 7,
+        "name": "train",
+        "nodes": "n[1-2]",
+        "state": {"current": ["COMPLETED"]},
+        "time": {"submission": 1714557600, "eligible": 1714557610, "start": 1714557660, "elapsed": 60},
+        "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 4}, {"type": "node", "count": 2}]},
+    }
+    path.write_text(json.dumps({"jobs": [job]}))
+    (past,) = read_history(path).jobs
+    assert (past.wait_s, past.name, past.nodes, past.job.gpus_per_machine) == (50, "train", "n[1-2]", 2)
 
 
 def test_other_traces_have_no_starts(tmp_path: Path) -> None:

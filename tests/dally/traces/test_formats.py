@@ -1,6 +1,6 @@
 import gzip
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,88 @@ def test_sacct_reads_trailing_separators_array_ids_and_other_column_orders(tmp_p
     )
 
 
+def test_sacct_takes_times_with_colons_where_the_raw_ones_are_missing(tmp_path: Path) -> None:
+    text = "JobID|Submit|Elapsed|State|ReqTRES|Timelimit\n"
+    text += "1|2024-05-01T10:00:00|1-02:03:04|F|gres/gpu=1|2-00:00:00\n"
+    text += "2|2024-05-01T10:00:00|00:00:10|F|gres/gpu=1|UNLIMITED\n"
+    text += "3|2024-05-01T10:00:00|00:00:10|F|gres/gpu=1|Partition_Limit\n"
+    assert load(tmp_path, text).jobs == (
+        Job("1", 0, 1, 93_784, status="F", time_limit_s=172_800),
+        Job("2", 0, 1, 10, status="F"),
+        Job("3", 0, 1, 10, status="F"),
+    )
+    with pytest.raises(RowError, match="line 2: Elapsed is '26h', must be a time like 1-02:03:04"):
+        load(tmp_path, text.replace("1-02:03:04", "26h"))
+
+
+def test_of_several_records_of_a_job_the_last_counts_wherever_it_stands(tmp_path: Path) -> None:
+    first, last = (
+        f"5|2024-05-01T{hour}:00:00|{run_s}|{state}|gres/gpu=1\n"
+        for hour, run_s, state in ((10, 60, "PREEMPTED"), (12, 90, "COMPLETED"))
+    )
+    for rows in (first + last, last + first, last + last + first):
+        workload = load(tmp_path, "JobID|Submit|ElapsedRaw|State|ReqTRES\n" + rows)
+        assert workload.jobs == (Job("5", 0, 1, 90, status="COMPLETED"),)
+        assert workload.dropped == {"an older record of a job": rows.count("\n") - 1}
+
+
+def test_sacct_exports_may_follow_one_another_headers_and_all(tmp_path: Path) -> None:
+    assert (
+        load(tmp_path, SACCT + SACCT.replace("2024-05", "2024-06").replace("\n10|", "\n20|")).jobs[-1].job_id
+        == "20"
+    )
+
+
+def test_jobs_of_two_clusters_are_not_mixed(tmp_path: Path) -> None:
+    text = "JobID|Cluster|Submit|ElapsedRaw|State|ReqTRES\n"
+    text += "".join(
+        f"{number}|{cluster}|2024-05-01T10:00:00|9|F|gres/gpu={gpus}\n"
+        for number, cluster, gpus in ((1, "east", 0), (2, "west", 1), (3, "east", 1), (4, "west", 1))
+    )
+    with pytest.raises(RowError, match="line 4: the job is of cluster 'east', those before are of 'west'"):
+        load(tmp_path, text)
+    workload = load(tmp_path, text, skip_bad=True)
+    assert [job.job_id for job in workload.jobs] == ["2", "4"]
+    assert workload.dropped == {"uses no GPU": 1, "of another cluster than the first job": 1}
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["Slurm 21.08 to 23.02", "Slurm 23.11 and newer"])
+def test_sacct_json_has_the_same_jobs(tmp_path: Path, wrapped: bool) -> None:
+    def number(value: int | None) -> object:
+        said = {"set": value is not None, "infinite": False, "number": value or 0}
+        return said if wrapped else 2**32 - 1 if value is None else value
+
+    def job(job_id: int, state: str, limit: int | None, start: int = 1714557660) -> dict[str, Any]:
+        gpu = {"type": "gres", "name": "gpu", "id": 1001, "count": 4}
+        typed = {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 4}
+        return {
+            "job_id": job_id,
+            "name": "a|b",
+            "association": {"account": "lab", "cluster": "c", "partition": None, "user": "ann"},
+            "nodes": "n[1-2]",
+            "state": {"current": [state] if wrapped else state, "reason": "None"},
+            "time": {"submission": 1714557600, "start": start, "elapsed": 60, "limit": number(limit)},
+            "tres": {
+                "allocated": [{"type": "cpu", "name": None, "count": 8}, gpu],
+                "requested": [gpu, typed],
+            },
+        }
+
+    jobs = [
+        job(7, "COMPLETED", 60),
+        job(8, "FAILED", None),
+        job(9, "PENDING", 60),
+        job(10, "CANCELLED", 60, 0),
+    ]
+    workload = load(tmp_path, json.dumps({"meta": {}, "jobs": jobs}, indent=2 if wrapped else None))
+    expected = Job(
+        "7", 0, 4, 60, "ann", "lab", status="COMPLETED", gpu_type="a100", time_limit_s=3600, job_name="a|b"
+    )
+    assert workload.jobs == (expected, replace(expected, job_id="8", status="FAILED", time_limit_s=None))
+    assert workload.dropped == {"never started": 1, "not finished": 1}
+    assert workload.format == "sacct"
+
+
 def test_swf_takes_processors_as_gpus_and_minus_one_as_missing(tmp_path: Path) -> None:
     workload = load(tmp_path, SWF)
     assert workload.format == "swf"
@@ -130,6 +212,18 @@ def test_helios_takes_vc_as_group_and_leaves_cpu_jobs_out(tmp_path: Path) -> Non
         Job("7", 26, 8, 249, "u1", "vcA", status="FAILED"),
     )
     assert workload.dropped == {"uses no GPU": 1}
+
+
+def test_acme_is_read_like_helios_with_the_type_as_group(tmp_path: Path) -> None:
+    text = (
+        "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,type,state,submit_time,start_time,duration,queue\n"
+        "d1,u1,8,64,960,1000,Pretrain,FAILED,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,18,10.0\n"
+        "d2,u1,1,8,96,1000,Other,RUNNING,2023-05-17 11:00:58+00:00,2023-05-17 11:01:08+00:00,18,10.0\n"
+        "d3,u1,1,8,96,1000,Other,CANCELLED,2023-05-17 11:00:58+00:00,,0,\n"
+    )
+    workload = load(tmp_path, text)
+    assert workload.jobs == (Job("d1", 0, 64, 18, "u1", "Pretrain", status="FAILED"),)
+    assert workload.dropped == {"never started": 1, "not finished": 1}
 
 
 def test_philly_sums_attempts_and_counts_gpus_of_the_last(tmp_path: Path) -> None:
@@ -192,9 +286,16 @@ def test_a_wrong_optional_field_is_an_error(tmp_path: Path, header: str, row: st
         (HEADER.replace("user", "gpus"), "columns given twice: gpus"),
         (HEADER, "no jobs in it"),
         (HEADER + 'a,0,1,5,"x,,,\n', "broken CSV"),
-        ("JobIDRaw|State\n", "missing columns: Submit, ElapsedRaw"),
+        ("JobIDRaw|State\n", "missing columns: Submit"),
+        ("JobIDRaw|State|Submit|ReqTRES\n", "missing columns: ElapsedRaw or Elapsed"),
+        ('{"jobs": 3}', "the JSON has no list of jobs, as `sacct --json` has"),
+        (
+            '{"jobs": [{"job_id": 1}]}',
+            "trace, job 1: not built like those of `sacct --json`: KeyError('time')",
+        ),
+        ('{"jobs": [', "broken JSON"),
         ("JobIDRaw|State|Submit|ElapsedRaw\n", "missing columns: AllocTRES or ReqTRES"),
-        ("job_id,gpu_num,submit_time\n", "missing columns: user, vc, state, duration"),
+        ("job_id,gpu_num,submit_time\n", "missing columns: user, state, duration"),
         ("; only comments\n", "no jobs in it"),
         ("[{]", "broken JSON"),
         ("[" * 100_000, "broken JSON"),
@@ -269,6 +370,20 @@ def test_a_wrong_philly_entry_is_an_error(tmp_path: Path, entry: object, message
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("first_line", "hint"),
+    [
+        ("JobID,State,Elapsed", "`sacct -P` or `sacct --json` is read"),
+        ("job_id;submit_s;gpus;duration_s", "with the columns job_id, submit_s, gpus, duration_s"),
+        ("time,name,application,num_replicas", "with the columns job_id, submit_s, gpus, duration_s"),
+    ],
+)
+def test_an_unknown_format_tells_what_would_be_read(tmp_path: Path, first_line: str, hint: str) -> None:
+    with pytest.raises(InputError, match="fits no trace format") as caught:
+        load(tmp_path, first_line + "\n1\n")
+    assert hint in caught.value.hint
+
+
 def test_truncated_and_damaged_gzip_are_errors(tmp_path: Path) -> None:
     packed = gzip.compress(("".join(f"{at}\n" for at in range(10_000))).encode())
     with pytest.raises(InputError, match="truncated"):
@@ -302,7 +417,7 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
 
 
 def test_the_format_can_be_forced_and_must_be_known(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="missing columns: vc, gpu_num"):
+    with pytest.raises(InputError, match="missing columns: gpu_num, state"):
         load(tmp_path, HEADER, trace_format="helios")
     with pytest.raises(InputError, match="unknown trace format 'xml', must be one of helios, csv"):
         load(tmp_path, HEADER, trace_format="xml")

@@ -23,6 +23,7 @@ from dally.profiles.gang_iteration import Split
 from dally.profiles.goodput import Batching
 from dally.traces import changes_text, format_names
 from simulator.comparison import as_data, progress_bars, table, table_console
+from simulator.engine import MOST_FAILURES_WITHOUT_PROGRESS
 from simulator.inputs import Inputs, load_scenario
 from simulator.scenario import Run, Scenario, folder_name, simulate
 
@@ -234,7 +235,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
         click.echo(_headline(scenario, runs[0].predictions.modes))
         console = table_console()
         click.echo("mean over jobs where nothing else is said; differences are from the first policy")
-        console.print(table(runs, scenario.topology.levels, console.width))
+        console.print(table(runs, scenario.topology.levels, console.width, len(scenario.jobs)))
     if changes := changes_text(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
         click.echo(f"trace: {changes}", err=True)
     if left_out := left_out_line(scenario.topology):
@@ -252,6 +253,12 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     for run in runs:
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
+        elif failed := len(scenario.jobs) - run.summary.completed:
+            click.echo(
+                f"{failed} jobs failed under {run.spec}, and count in no mean: machines failed under them "
+                f"{MOST_FAILURES_WITHOUT_PROGRESS} times in a row before a checkpoint",
+                err=True,
+            )
     if not as_json:
         click.echo(f"runs: {out}/   look at them: dally report {out}")
 

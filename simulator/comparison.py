@@ -54,15 +54,17 @@ _COLUMNS = (
 )
 
 
-def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
+def table(runs: Sequence[Run], levels: Sequence[str], width: int, jobs: int) -> Table:
     """The runs as rows; some figures with their difference from the first run; starts by level.
 
-    A run that is not complete is marked as such, and nothing is compared with it.
+    A run that is not complete is marked as such, and nothing is compared with it, nor with one in which jobs
+    failed: its means are of other jobs.
 
     Args:
         runs: At least one.
         levels: Names of the tree's levels, from the machine up.
         width: Characters there are; a narrow table leaves columns out.
+        jobs: Jobs that the cluster can hold.
     """
     columns = [column for column in _COLUMNS if width >= column.from_width]
     result = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -73,14 +75,15 @@ def table(runs: Sequence[Run], levels: Sequence[str], width: int) -> Table:
             result.add_column("", no_wrap=True)
     if width >= _WIDE:
         result.add_column(f"starts by {', '.join(levels)}", justify="right")
+    first = runs[0]
     for run in runs:
-        comparable = run is not runs[0] and run.complete and runs[0].complete
+        comparable = run is not first and all(each.summary.completed == jobs for each in (run, first))
         cells = []
         for column in columns:
             value = column.value(run.summary)
             cells.append(column.show(value))
             if column.compared:
-                cells.append(change(value, column.value(runs[0].summary)) if comparable else "")
+                cells.append(change(value, column.value(first.summary)) if comparable else "")
         if width >= _WIDE:
             cells.append(", ".join(f"{run.summary.placements.get(level, 0):,}" for level in levels))
         result.add_row(run.spec if run.complete else f"{run.spec} (incomplete)", *cells)

@@ -87,22 +87,33 @@ class RunGroup:
         return mean([run.get(name, 0) for run in self.by_seed.values()])
 
     def ratio(self, first: "RunGroup", name: str) -> Mean | None:
-        """The mean over seeds of a figure over another group's of the same seed; None if undefined."""
+        """The mean over seeds of a figure over another group's of the same seed; None if undefined.
+
+        Left out are seeds of which other numbers of jobs completed, or a run did not end.
+        """
         ratios = [
             run.get(name, 0) / base
             for seed, run in self.by_seed.items()
-            if (base := first.by_seed.get(seed, {}).get(name))
+            if self._same_jobs(first, seed) and (base := first.by_seed[seed].get(name))
         ]
         return mean(ratios) if ratios else None
 
+    def _same_jobs(self, first: "RunGroup", seed: int) -> bool:
+        """Whether runs of both groups with this seed ended, with as many jobs completed."""
+        if seed in self.unfinished or seed in first.unfinished or seed not in first.by_seed:
+            return False
+        return self.by_seed[seed].get("completed") == first.by_seed[seed].get("completed")
+
     def against(self, first: "RunGroup") -> Mean | None:
-        """Mean JCT over another group's, by pairs of the same jobs; None if a run of either did not end.
+        """Mean JCT over another group's, by pairs of the same jobs; None if not as many completed, or ended.
 
         Seeds draw other jobs where the workload is generated: pairs are blocks of each seed then. Of a trace
         they only draw models, so that the seeds' runs are alike: pairs are blocks, means over the seeds.
         """
         seeds = [seed for seed, blocks in self.blocks.items() if blocks and first.blocks.get(seed)]
         if not seeds or self.unfinished or first.unfinished:
+            return None
+        if not all(self._same_jobs(first, seed) for seed in seeds):
             return None
         own, other = [self.blocks[seed] for seed in seeds], [first.blocks[seed] for seed in seeds]
         if not self.task.generated:

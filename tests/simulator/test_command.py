@@ -276,6 +276,19 @@ def test_a_run_in_which_nothing_gets_done_is_told_and_compared_with_nothing(
     assert (facts["complete"], facts["note"][:22]) == (False, "nothing gets done sinc")
 
 
+def test_jobs_that_failed_are_told_and_means_without_them_are_compared_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.engine.MOST_FAILURES_WITHOUT_PROGRESS", 1)
+    (tmp_path / "trace.csv").write_text(JOBS + "long,0,64,1000,,,,\nshort,0,64,100,,,,\n")
+    (tmp_path / "failures.csv").write_text("machine,down_s,up_s\ngpu1,50,60\n")
+    options = ("--policy", "fifo", "--policy", "sjf", "--failures", str(tmp_path / "failures.csv"))
+    result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
+    assert result.exit_code == 0
+    assert "1 jobs failed under fifo, and count in no mean" in result.stderr
+    assert not re.search(r"[-+]\d+ %", result.stdout)
+
+
 def test_arrivals_can_be_moved_closer_together(trace: Path, tmp_path: Path) -> None:
     simulate(trace, tmp_path / "out", "--policy", "fifo", "--arrival-scale", "0.5")
     submitted = [record.submit_s for record in read_jobs(tmp_path / "out" / "fifo")]

@@ -51,7 +51,7 @@ def test_a_ratio_of_means_has_the_error_of_what_it_leaves_over() -> None:
 BLOCKS = {"fifo": {1: [10.0, 20.0], 2: [30.0, 40.0]}, "sjf": {1: [12.0, 26.0], 2: [30.0, 52.0]}}
 
 
-def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False) -> Mean | None:
+def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False, failed: int = 0) -> Mean | None:
     """The second policy against the first, of two seeds with two blocks each."""
     path = tmp_path / "study.toml"
     path.write_text(f'policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "{trace}"\ncluster = "demo"\n')
@@ -62,6 +62,7 @@ def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False) -> Mean | No
             "blocks": blocks,
             "complete": not (unfinished and task.policy == "sjf"),
         }
+        ended["summary"] |= {"completed": 3 - failed * (task.policy == "sjf")}
         found.append((task, ended))
     ((first, second),) = grouped(found).values()
     return second.against(first)
@@ -85,6 +86,24 @@ def test_seeds_of_a_trace_are_no_other_jobs_and_count_once(tmp_path: Path) -> No
 
 def test_a_run_that_did_not_end_is_compared_with_nothing(tmp_path: Path) -> None:
     assert in_blocks(tmp_path, "dally-poisson", unfinished=True) is None
+
+
+def test_a_run_in_which_jobs_failed_is_compared_with_nothing(tmp_path: Path) -> None:
+    assert in_blocks(tmp_path, "dally-poisson", failed=1) is None
+
+
+@pytest.mark.parametrize("fault", ["failed jobs", "no end"])
+def test_seeds_without_the_same_jobs_are_in_no_ratio(
+    found: list[tuple[SweepTask, Mapping[str, Any]]], fault: str
+) -> None:
+    changed = (
+        {"complete": False} if fault == "no end" else {"summary": {**found[2][1]["summary"], "completed": 2}}
+    )
+    found[2] = (found[2][0], {**found[2][1], **changed})
+    ((first, second),) = grouped(found).values()
+    ratio = second.ratio(first, "jct_mean_s")
+    assert ratio is not None
+    assert ratio.value == pytest.approx(30 / 30 if found[2][0].inputs.seed == 1 else 20 / 10)
 
 
 def test_figures_are_flat() -> None:

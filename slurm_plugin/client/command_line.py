@@ -18,6 +18,7 @@ from dally.traces.rows import JobCollector
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
+from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.job_json import read_records
 from slurm_plugin.client.node_text import (
     read_blocks,
@@ -98,7 +99,7 @@ class CommandLine:
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
-        return in_order(self.records())
+        return with_fewest_nodes(in_order(self.records()), self.nodes())
 
     def records(self) -> Records:
         """The same jobs, by the number that Slurm has for them."""
@@ -157,7 +158,7 @@ class CommandLine:
         with ThreadPoolExecutor(2) as pool:
             nodes, reservations = pool.submit(self.nodes), pool.submit(self.reservations)
             in_detail = in_order(jobs())
-        return Look(in_detail, nodes.result(), reservations.result())
+        return Look(with_fewest_nodes(in_detail, nodes.result()), nodes.result(), reservations.result())
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

@@ -109,6 +109,11 @@ def same_in_all_versions(tres: str) -> str:
     return tres.replace("gres/", "gres:").replace("=", ":")
 
 
+def at_most(nodes: int, most: int) -> int:
+    """Fewest nodes of a job of which Slurm shows so many: it may show more than the most that it asks for."""
+    return min(nodes, most) if most else nodes
+
+
 def _plain_value(value: Any) -> Any:
     if not isinstance(value, Mapping) or "number" not in value:
         return value
@@ -154,6 +159,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     killed_by = status & _SIGNAL_BITS
     waits = state is State.PENDING
     nodes = node_names(_text(get("nodes")))
+    max_nodes = _whole(get("max_nodes")) if waits else 0
     limit_min = _number(get("time_limit"))
     flags = get("flags")
     flags = flags if isinstance(flags, list) else []
@@ -176,7 +182,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         partition=_text(get("partition")),
         comment=_text(get("comment")),
         admin_comment=_text(get("admin_comment")),
-        min_nodes=_whole(get("node_count")) or 1,
+        min_nodes=at_most(_whole(get("node_count")), max_nodes) or 1,
+        max_nodes=max_nodes,
         tasks=_whole(get("tasks")) or 1,
         tasks_per_node=_whole(get("tasks_per_node")) or None,
         # 22.05 does not show it: a waiting job asks for so many CPUs times its tasks.

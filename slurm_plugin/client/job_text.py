@@ -13,6 +13,7 @@ from functools import lru_cache
 from slurm_plugin.client.job_json import (
     HOLDS,
     RESERVATION_OVER,
+    at_most,
     count_gpus,
     job_state,
     node_names,
@@ -63,6 +64,7 @@ _KNOWN = (
 
 _OF_ARRAY = re.compile(r"(?:ArrayJobId=(\d+) (?:ArrayTaskId=\S+ )?(?:ArrayTaskThrottle=(\d+) )?)?")
 _NODES = re.compile(r" ExcNodeList=(\S*) NodeList=(\S*) ")
+_MOST_NODES = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _GPUS = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)")
 _BY_CPU = re.compile(r"\S+ MinMemoryCPU=")
 
@@ -80,6 +82,7 @@ class JobDetails:
         excluded_nodes: Nodes that it must not use, expanded.
         memory_per_cpu: Its memory is that of each CPU, not of each node.
         gpus: GPUs that it holds, by node.
+        max_nodes: Most nodes that it asks for, while it waits; 0 if it says nothing.
     """
 
     array_id: str = ""
@@ -87,12 +90,13 @@ class JobDetails:
     excluded_nodes: tuple[str, ...] = ()
     memory_per_cpu: bool = False
     gpus: Mapping[str, int] = field(default_factory=dict)
+    max_nodes: int = 0
 
     @classmethod
     def of(cls, job: SlurmJob) -> "JobDetails":
         """Those of a job that was read from JSON."""
         per_cpu = job.memory_per_cpu_mb > 0
-        return cls(job.array_id, job.array_throttle, job.excluded_nodes, per_cpu, job.gpus)
+        return cls(job.array_id, job.array_throttle, job.excluded_nodes, per_cpu, job.gpus, job.max_nodes)
 
 
 def squeue_format(mark: str) -> str:
@@ -148,6 +152,7 @@ def read_details(said: str, line: Line) -> JobDetails | None:
     nodes = _NODES.search(ours)
     if array is None or nodes is None or _text(nodes[2]) != _text(line["NodeList"]):
         return None
+    most = _MOST_NODES.search(ours, nodes.end() - 1)
     on_nodes = ((name, count_gpus(gres)) for names, gres in _GPUS.findall(ours) for name in node_names(names))
     return JobDetails(
         array_id=array[1] or "",
@@ -155,6 +160,7 @@ def read_details(said: str, line: Line) -> JobDetails | None:
         excluded_nodes=node_names(_text(nodes[1])),
         memory_per_cpu=_BY_CPU.match(rest) is not None,
         gpus={name: count for name, count in on_nodes if count},
+        max_nodes=int(most[1] or 0) if most else 0,
     )
 
 
@@ -199,6 +205,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
 
     state = job_state(line["State"])
     waits = state is State.PENDING
+    max_nodes = details.max_nodes if waits else 0
     status = whole("exit_code")
     killed_by = status & 0x7F
     memory_mb = int(number(line["MinMemory"].removesuffix("M")))
@@ -221,7 +228,8 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         partition=text("Partition"),
         comment=text("Comment"),
         admin_comment=text("admin_comment"),
-        min_nodes=int(number(line["NumNodes"].partition("-")[0])) or 1,
+        min_nodes=at_most(int(number(line["NumNodes"].partition("-")[0])), max_nodes) or 1,
+        max_nodes=max_nodes,
         tasks=whole("NumTasks") or 1,
         tasks_per_node=whole("ntpernode") or None,
         cpus_per_task=whole("cpus-per-task") or 1,

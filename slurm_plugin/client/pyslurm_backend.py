@@ -23,8 +23,9 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from slurm_plugin.client.changed_jobs import Records, in_order
+from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.forwarding import ForwardingSlurm
-from slurm_plugin.client.job_json import HOLDS, job_state, node_names
+from slurm_plugin.client.job_json import HOLDS, at_most, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Reserve
@@ -32,6 +33,7 @@ from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
     HOLDS_GPUS,
     Hold,
+    Look,
     Reservation,
     Slurm,
     SlurmJob,
@@ -102,6 +104,14 @@ class PyslurmSlurm(ForwardingSlurm):
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs, in the order of the command line; one that ends between two questions is left out."""
+        return with_fewest_nodes(self._read_jobs(), self.nodes())
+
+    def look(self) -> Look:
+        """Jobs, nodes and reservations, one after the other."""
+        jobs, nodes = self._read_jobs(), self.nodes()
+        return Look(with_fewest_nodes(jobs, nodes), nodes, self.reservations())
+
+    def _read_jobs(self) -> tuple[SlurmJob, ...]:
         records = {record.id: record for record in self._load("Jobs")}
         asked = {number: _asked(record) for number, record in records.items()}
         age_s = self._clock() - self._read_at_s
@@ -268,7 +278,8 @@ def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
         reason=reason if waits else "",
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
         partition=record.partition or "",
-        min_nodes=record.num_nodes or 1,
+        min_nodes=at_most(record.num_nodes or 1, job.max_nodes if waits else 0),
+        max_nodes=job.max_nodes if waits else 0,
         required_nodes=node_names(record.required_nodes),
         reservation=record.reservation or "",
         dependency=job.dependency if record.dependencies else "",  # pyslurm loses kinds it does not know

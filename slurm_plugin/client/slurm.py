@@ -75,6 +75,7 @@ class SlurmJob:
         comment: The user's comment, in which `dally-sbatch` says what the job is.
         admin_comment: Comment that only job_submit.lua and operators can write.
         min_nodes: Fewest nodes it asks for.
+        max_nodes: Most nodes it asks for (`--nodes`), while it waits; 0 if it says nothing.
         tasks: Number of tasks.
         tasks_per_node: Tasks on each node; None if not asked for.
         cpus_per_task: CPUs of each task, while it waits.
@@ -129,6 +130,7 @@ class SlurmJob:
     comment: str = ""
     admin_comment: str = ""
     min_nodes: int = 1
+    max_nodes: int = 0
     tasks: int = 1
     tasks_per_node: int | None = None
     cpus_per_task: int = 1

@@ -170,7 +170,7 @@ def test_every_field_of_a_job_is_shown() -> None:
         tres={"cpu": 6.0, "node": 2.0},
     )
     by_cpu = replace(job, memory_per_node_mb=0, memory_per_cpu_mb=100, job_id="17_4")
-    waits = replace(held("18"), reason="JobHeldUser")
+    waits = replace(held("18"), reason="JobHeldUser", max_nodes=2)
     plain = SlurmJob("", 0.0, State.UNKNOWN)
     for each in fields(SlurmJob):
         if "segment" in each.name or each.name == "whole_blocks":  # where blocks count, JSON is read

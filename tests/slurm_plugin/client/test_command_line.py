@@ -211,7 +211,7 @@ def test_commands_run_behind_a_prefix_and_in_a_clean_environment(
 ) -> None:
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")
-    commands(tmp_path, wrap='env > seen; echo "$@" > argv; exec "$@"', squeue=NO_JOBS)
+    commands(tmp_path, wrap='env > seen; echo "$@" >> argv; exec "$@"', squeue=NO_JOBS, scontrol="true")
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_CONF": "/x"}
     assert CommandLine(environment, prefix=["wrap"]).jobs() == ()
     seen = (tmp_path / "seen").read_text().splitlines()
@@ -239,6 +239,24 @@ def test_an_exclusive_job_is_seen_as_one(local_slurm: LocalSlurm) -> None:
     for option in ("--exclusive", "--job-name=shares"):
         local_slurm.run("sbatch", "--hold", option, "--gres=gpu:1", "--output=/dev/null", "--wrap=true")
     assert [job.exclusive for job in CommandLine(local_slurm.environment).jobs()] == [True, False]
+
+
+def test_a_held_job_has_the_nodes_that_it_asks_for_whatever_slurm_estimates(local_slurm: LocalSlurm) -> None:
+    asked = {
+        "--ntasks=1 --cpus-per-task=4 --gres=gpu:2": 1,
+        "--ntasks=4 --cpus-per-task=4 --gpus-per-task=1": 1,
+        "--ntasks=3 --cpus-per-task=8 --gres=gpu:1": 2,
+        "--nodes=1 --ntasks=1 --cpus-per-task=4 --gres=gpu:1": 1,
+        "--nodes=2 --ntasks=4 --cpus-per-task=4 --gres=gpu:2": 2,
+        "--nodelist=n1,n2 --ntasks=2 --cpus-per-task=4 --gres=gpu:1": 2,
+        "--ntasks=16 --ntasks-per-node=8 --cpus-per-task=2 --gres=gpu:8": 2,
+        "--gpus-per-node=2": 1,
+    }
+    for options in asked:
+        local_slurm.run("sbatch", "--hold", *options.split(), "--output=/dev/null", "--wrap=true")
+    slurm = CommandLine(local_slurm.environment)
+    for jobs in (slurm.jobs(), slurm.look().jobs, slurm.look().jobs):
+        assert dict(zip(asked, (job.min_nodes for job in jobs), strict=True)) == asked
 
 
 def test_signals_are_refused_by_job(tmp_path: Path) -> None:

@@ -148,8 +148,9 @@ def _shown(number: int, jobs: Sequence[SlurmJob]) -> str:
     gpus = "".join(
         f"   Nodes={name} CPU_IDs=0-1 Mem=0 GRES=gpu:h100:{n}(IDX:0-{n})" for name, n in job.gpus.items()
     )
+    count = f"{job.min_nodes}-{job.max_nodes}" if job.max_nodes else f"{job.min_nodes}"
     return (
         f"scontrol: show job {number}\nJobId={number} {array}JobName={job.job_name} UserId={job.user}(7) "
-        f"ReqNodeList=(null) ExcNodeList={excluded} NodeList={nodes} NumNodes=1 JOB_GRES=gpu:1{gpus} "
+        f"ReqNodeList=(null) ExcNodeList={excluded} NodeList={nodes} NumNodes={count} JOB_GRES=gpu:1{gpus} "
         f"MinCPUsNode=1 {kind}=1M Features=(null) WorkDir=/ \n"
     )

@@ -64,6 +64,9 @@ _KNOWN = {
 }
 """All options; those newer than 22.05 come last, so what abbreviates one of 22.05 keeps its meaning."""
 
+_SAME = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node"}
+"""Second names of options, with the first."""
+
 _LETTERS = {
     **{"a": "array", "b": "begin", "c": "cpus-per-task", "d": "dependency", "e": "error", "h": "help"},
     **{"i": "input", "k": "no-kill", "m": "distribution", "n": "ntasks", "o": "output", "p": "partition"},
@@ -151,4 +154,4 @@ def _full_name(name: str, own: Mapping[str, HasArg]) -> tuple[str, HasArg]:
     if name in own:
         return name, own[name]
     full = name if name in _KNOWN else next((known for known in _KNOWN if known.startswith(name)), name)
-    return full, _KNOWN.get(full, HasArg.NO)
+    return _SAME.get(full, full), _KNOWN.get(full, HasArg.NO)

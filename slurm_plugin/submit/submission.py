@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -82,8 +81,8 @@ def read_submission(
     script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
     if positional:
         script = _read_script(positional[0], given.get("chdir"), variables.get("PATH", ""))
-    lines = split_words(marked_words(script, "#SBATCH"), {}, more_options)
-    if positional[:1] == (":",) or lines.rest[:1] in (("hetjob",), ("packjob",)):
+    lines = split_words(marked_words(script, "#SBATCH", "#SLURM"), {}, more_options)
+    if positional[:1] == (":",) or (lines.rest and lines.rest[0].lower() in ("hetjob", "packjob")):
         raise InputError("heterogeneous jobs cannot be placed by Dally; submit this one with sbatch")
     settings = {option.name: option.value for option in lines.options}
     settings.update(set_by_variables(variables))
@@ -229,20 +228,48 @@ def _read_script(name: str, chdir: str | None, path: str) -> str:
     return ""
 
 
-def marked_words(script: str, mark: str) -> list[str]:
-    """The words behind a mark, like `#SBATCH`, of all lines that begin with it up to the first command.
+def marked_words(script: str, *marks: str) -> list[str]:
+    """The words behind a mark, like `#SBATCH`, of all lines that begin with one up to the first command.
 
-    As in sbatch, quotes keep words together and `#` begins a comment. A line with an open quote is passed
-    over: sbatch refuses its own, and says why.
+    As in sbatch, no blank need follow the mark.
+
+    Raises:
+        InputError: A quote is left open, as sbatch refuses it, too.
     """
     found: list[str] = []
-    for line in script.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
+    for line in script.split("\n"):
+        if mark := next((mark for mark in marks if line.startswith(mark)), ""):
+            found += _words_of_line(line, line[len(mark) :])
+        elif line.strip() and not line.lstrip().startswith("#"):
             break
-        if line.startswith(mark) and line[len(mark) : len(mark) + 1].isspace():
-            with suppress(ValueError):
-                found += shlex.split(line[len(mark) :], comments=True)
     return found
+
+
+def _words_of_line(line: str, options: str) -> list[str]:
+    """The words of the options on a line, as sbatch finds them (`get_argument` of its opt.c).
+
+    Quotes keep words together, `#` outside of them begins a comment, and a backslash takes the next character
+    as it is, in quotes of either kind, too.
+    """
+    words, word, quote, is_escaped = list[str](), "", "", False
+    for char in options:
+        if is_escaped or (quote and char not in (quote, "\\")):
+            word, is_escaped = word + char, False
+        elif char == "\\":
+            is_escaped = True
+        elif quote:
+            quote = ""
+        elif char in "\"'":
+            quote = char
+        elif char == "#":
+            break
+        elif not char.isspace():
+            word += char
+        elif word:
+            words, word = [*words, word], ""
+    if quote:
+        raise InputError(f"the quote {quote} is not closed in {line.strip()!r}")
+    return [*words, word] if word else words
 
 
 def _dally_lines(script: str) -> dict[str, str | None]:

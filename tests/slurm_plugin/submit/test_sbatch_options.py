@@ -22,6 +22,7 @@ OWN = {"model": HasArg.REQUIRED, "dry-run": HasArg.NO}
         ("--time 5 --time-min=1 job.sh", [("time", "5"), ("time-min", "1")], ["job.sh"]),
         ("--comment= job.sh", [("comment", "")], ["job.sh"]),
         ("-sHn4 job.sh", [("oversubscribe", None), ("hold", None), ("ntasks", "4")], ["job.sh"]),
+        ("--cluster=a --tasks-per-node 8 job.sh", [("clusters", "a"), ("ntasks-per-node", "8")], ["job.sh"]),
         ("-HN 2 job.sh", [("hold", None), ("nodes", "2")], ["job.sh"]),
         ("-k job.sh", [("no-kill", None)], ["job.sh"]),
         ("-koff job.sh", [("no-kill", "off")], ["job.sh"]),

@@ -97,6 +97,7 @@ def test_the_command_line_wins_over_dally_lines() -> None:
         ("--gpus=1 : --gpus=2 job.sh", "", "heterogeneous"),
         ("job.sh", "#SBATCH -G1\n#SBATCH hetjob\n#SBATCH -G1\n", "heterogeneous"),
         ("job.sh", "#SBATCH packjob\n", "heterogeneous"),
+        ("job.sh", "#SBATCH -G1\n#SBATCH HetJob\n#SBATCH -G1\n", "heterogeneous"),
         ("job.sh", "#DALLY --modle=a\n", "'--modle' on a #DALLY line; valid: --model"),
         ("job.sh", "#DALLY --nodes=2\n", "'--nodes' on a #DALLY line"),
         ("job.sh", "#DALLY resnet50\n", "'resnet50' on a #DALLY line"),
@@ -243,16 +244,30 @@ def test_a_wrong_value_is_named(line: str, message: str) -> None:
         ("#!/bin/sh\n#SBATCH -N2 --time=5\n", ["-N2", "--time=5"]),
         ("#!/bin/sh\n\n# words\n#SBATCH -N2\n  # more\n#SBATCH -n4\n", ["-N2", "-n4"]),
         ("#!/bin/sh\nset -e\n#SBATCH -N2\n", []),
-        ("#!/bin/sh\n  #SBATCH -N2\n#SBATCHX -n4\n", []),
+        ("#!/bin/sh\n  #SBATCH -N2\n", []),
+        ("#!/bin/sh\n#SBATCH--nodes=2\n#SBATCH-n 4\n", ["--nodes=2", "-n", "4"]),
+        ("#!/bin/sh\n# a page\f break, and \x85 or \u2028 of others\n#SBATCH -N2\n", ["-N2"]),
         ("#SBATCH\t-N2\n", ["-N2"]),
         ("#SBATCH --comment='a b' -J \"c d\"\n", ["--comment=a b", "-J", "c d"]),
         ("#SBATCH --comment=a#b -N2\n", ["--comment=a"]),
-        ("#SBATCH --comment='a\n#SBATCH -N2\n", ["-N2"]),
+        ("#SBATCH --comment='it\\'s' -N2\n", ["--comment=it's", "-N2"]),
+        ('#SBATCH --comment="a \\"b\\"" -J a\\ b # don\'t\n', ['--comment=a "b"', "-J", "a b"]),
+        ("#SBATCH --image repo\\#image -N2\r\n", ["--image", "repo#image", "-N2"]),
         ("", []),
     ],
 )
 def test_lines_count_up_to_the_first_command(script: str, words: list[str]) -> None:
     assert marked_words(script, "#SBATCH") == words
+
+
+@pytest.mark.parametrize("mark", ["#SBATCH", "#DALLY"])
+def test_an_open_quote_is_named(mark: str) -> None:
+    with pytest.raises(InputError, match=f"the quote ' is not closed in \"{mark} --model=it's\""):
+        read("job.sh", f"#!/bin/sh\n{mark} --model=it's\n")
+
+
+def test_lines_of_an_old_name_of_slurms_count_too() -> None:
+    assert read("job.sh", "#!/bin/sh\n#SLURM --gpus=2\n#SBATCH -N2\n").settings == {"gpus": "2", "nodes": "2"}
 
 
 def test_each_mark_has_its_own_lines() -> None:

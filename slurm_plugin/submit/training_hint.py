@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 from pathlib import Path
 
 from dally.errors import InputError
@@ -14,7 +14,8 @@ from slurm_plugin.request import Request
 from slurm_plugin.submit.command_plan import CommandPlan, read_command
 from slurm_plugin.submit.submission import Submission
 
-_GPUS = re.compile(r"(?:(?:gres[:/])?gpu[:=])?(?:[A-Za-z][\w.-]*[:=])?([0-9]{1,9})")
+_OF_GPUS = re.compile(r"(?:gres[:/])?gpu(?:[:=(]|$)")
+_GPUS = re.compile(r"(?:(?:gres[:/])?gpu(?:[:=]|$))?(?:[A-Za-z][\w.-]*(?:[:=]|$))?([0-9]{1,9})?")
 _LARGEST_FILE = 1_000_000
 
 
@@ -67,15 +68,39 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
 
 def asked_gpus(settings: Mapping[str, str | None]) -> int | None:
     """The GPUs that these options of sbatch ask for; None if they leave it open."""
+    by_node = [entry for entry in (settings.get("gres") or "").split(",") if _OF_GPUS.match(entry)]
+    nodes = _nodes(settings)
     counts = (
-        (settings.get("gpus"), "1"),
-        (settings.get("gpus-per-node") or settings.get("gres"), settings.get("nodes") or "1"),
-        (settings.get("gpus-per-task"), settings.get("ntasks") or ""),
+        (settings.get("gpus"), 1),
+        (settings.get("gpus-per-node") or ",".join(by_node), nodes),
+        (settings.get("gpus-per-task"), _tasks(settings, nodes)),
     )
-    found = [(_GPUS.fullmatch(each), times) for each, times in counts if each]
-    if len(found) != 1 or found[0][0] is None or not found[0][1].isdecimal():
-        return None
-    return int(found[0][0][1]) * int(found[0][1])
+    each, times = next(((each, times) for each, times in counts if each), ("", None))
+    count = _count(each) if each else None
+    return None if count is None or times is None else count * times
+
+
+def _count(gpus: str) -> int | None:
+    """GPUs in `8`, `a100:8`, `gpu:a100:8` or `a100`, which is one; None for several types."""
+    found = _GPUS.fullmatch(gpus)
+    return int(found[1] or 1) if found else None
+
+
+def _nodes(settings: Mapping[str, str | None]) -> int | None:
+    """The nodes of a job: without `--nodes` as many as its tasks take, or one; None for a range."""
+    least, dash, most = (settings.get("nodes") or "").partition("-")
+    if least:
+        return int(least) if least.isdecimal() and most in (least, "") and bool(dash) == bool(most) else None
+    tasks, each = (settings.get(name) or "" for name in ("ntasks", "ntasks-per-node"))
+    return ceil(int(tasks) / int(each)) if tasks.isdecimal() and each.isdecimal() and int(each) else 1
+
+
+def _tasks(settings: Mapping[str, str | None], nodes: int | None) -> int | None:
+    """The tasks of a job: without `--ntasks` one on each node, or as many as it says."""
+    tasks, each = settings.get("ntasks"), settings.get("ntasks-per-node") or "1"
+    if tasks:
+        return int(tasks) if tasks.isdecimal() else None
+    return nodes * int(each) if nodes is not None and each.isdecimal() else None
 
 
 def _fewest_gpus(parts: Mapping[str, str]) -> int:

@@ -42,7 +42,8 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
     A count per node, or a number of nodes or tasks per node that divides the GPUs, fixes what each machine
     gives; `--gpus` alone leaves it open. The time limit stands for the unknown duration. Of a waiting job
     the numbers of nodes and tasks can be changed, so only one that counts its GPUs by them has a range.
-    An exclusive job gets all GPUs of its nodes, as Slurm gives them to it.
+    An exclusive job gets all GPUs of its nodes, as Slurm gives them to it. It need not ask for any where all
+    nodes have some.
 
     Args:
         job: The job as Slurm shows it.
@@ -64,9 +65,9 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
     }
     if found := next((option for option, value in fixed.items() if value), ""):
         raise UnfitError(f"{found} fixes the placement")
-    gpus, each, gpu_type = _gpus(job)
+    gpus, each, gpu_type = (0, 0, None) if _takes_gpu_nodes(job, nodes) else _gpus(job)
     if job.exclusive:
-        gpus, each = _whole_nodes(job, each or ceil(gpus / job.min_nodes), nodes)
+        gpus, each = _whole_nodes(job, each or ceil(gpus / job.min_nodes) or 1, nodes)
     if job.segment and each is None:
         raise UnfitError("--segment with GPUs that its nodes may share unevenly fixes the placement")
     plain = Job(
@@ -126,6 +127,16 @@ def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:
                 raise UnfitError(f"{gpus} GPUs do not come out even with {share} on each node")
             return gpus, share, gpu_type
     raise UnfitError("it asks for no GPUs")
+
+
+def _takes_gpu_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> bool:
+    """Whether a job gets GPUs without a word of them: whole nodes, all of which have some."""
+    said = (job.tres_per_node, job.tres_per_task, job.tres_per_job)
+    if not job.exclusive or any(map(_GPU.search, said)):
+        return False
+    names = set(job.partition.split(","))
+    of_its_partitions = [node for node in nodes if not names.isdisjoint(node.partitions)]
+    return bool(of_its_partitions) and all(node.gpus for node in of_its_partitions)
 
 
 def _whole_nodes(job: SlurmJob, least: int, nodes: Iterable[SlurmNode]) -> tuple[int, int]:

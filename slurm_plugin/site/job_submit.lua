@@ -183,7 +183,8 @@ end
 local function is_wanted(settings, job, part_list)
   local uneven = (number(job.segment_size) or 0) > 0 and not has_even_shares(job) -- Slurm divides by segments
   return number(job.het_job_offset) == nil and not fixed_by(job) and not uneven
-    and is_ours(settings.partitions, job, part_list) and asks_for_gpus(job)
+    and is_ours(settings.partitions, job, part_list)
+    and (asks_for_gpus(job) or job.shared == 0) -- with --exclusive Slurm gives whole nodes with their GPUs
 end
 
 local function encoded(value)

@@ -119,7 +119,7 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
         alternatives(settings.get("constraint") or "")
     except InputError as error:
         return str(error)
-    if not asks_for_gpus(settings):
+    if not (asks_for_gpus(settings) or "exclusive" in settings):  # Slurm gives whole nodes with their GPUs
         return "it asks for no GPUs"
     named = (settings.get("partition") or "").split(",")
     strange = [name for name in named if name and name not in partitions]

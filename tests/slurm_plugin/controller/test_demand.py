@@ -6,7 +6,7 @@ import pytest
 
 from dally.errors import InputError
 from dally.jobs.job import JobKind
-from slurm_plugin.client.slurm import SlurmJob, State
+from slurm_plugin.client.slurm import SlurmJob, SlurmNode, State
 from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand, planned
 from slurm_plugin.request import Request
 
@@ -84,6 +84,24 @@ def test_segments_that_dally_cannot_keep_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InputError, match=words):
         demand(slurm_job(**fields), request_, segments=True)
+
+
+def node(name: str, gpus: int, *partitions: str) -> SlurmNode:
+    return SlurmNode(name, True, "idle", gpus, 0, partitions)
+
+
+def test_an_exclusive_job_takes_whole_nodes_though_it_names_no_gpus() -> None:
+    job = slurm_job(exclusive=True, min_nodes=2, partition="gpu")
+    nodes = [node("n1", 8, "gpu"), node("n2", 8, "gpu"), node("n3", 4, "gpu"), node("c1", 0, "cpu")]
+    asked = demand(job, Request(), nodes)
+    assert (asked.gpus, asked.gpus_per_machine) == (16, 8)
+
+
+def test_an_exclusive_job_asks_for_no_gpus_where_it_may_run_without() -> None:
+    nodes = [node("n1", 8, "gpu", "all"), node("c1", 0, "all")]
+    for fields in ({"partition": "all"}, {"partition": "gpu", "tres_per_node": "gres:gpu:0"}):
+        with pytest.raises(UnfitError, match="asks for no GPUs"):
+            demand(slurm_job(exclusive=True, **fields), Request(), nodes)
 
 
 def test_only_a_job_with_a_signal_that_may_be_requeued_gives_way() -> None:

@@ -44,10 +44,13 @@ def test_exclusive_jobs_get_whole_nodes_in_their_turn_and_share_them_with_nobody
     other = sleeping(site, "--gres=gpu:1")
     until_running(site, other)
     assert site.nodes(other) == "n1"
-    waits = sleeping(site, "-N4", "--exclusive", "--gres=gpu:2")
+    waits = sleeping(site, "-N4", "--exclusive")
     for _ in range(5):
         site.controller.cycle()
     assert site.managed_jobs[waits].phase.name is JobPhase.PENDING
+    site.local_slurm.run("scancel", small, whole, other)
+    until_running(site, waits)
+    assert site.managed_jobs[waits].gpus == dict.fromkeys(("n1", "n2", "n3", "n4"), 2)
     assert events(site, "start_failed", "stop", "released") == []
 
 

@@ -167,6 +167,7 @@ def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) 
         ["--gpus=1", "--partition=gpu"],
         ["--gpus=1", "--exclude=n1"],
         ["--gpus=1", "--exclusive"],
+        ["--nodes=1", "--exclusive"],
         ["--gpus=1", "--constraint=rack0|rack1"],
         ["--gpus=1", "--constraint=[rack0|rack1]"],
         ["--gpus=1", "--nodelist=n1"],

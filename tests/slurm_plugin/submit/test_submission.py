@@ -127,6 +127,8 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("-G1 -p main,gpu", ""),
         ("-G1 -p main,cpu", "partition cpu is not Dally's"),
         ("-N2", "it asks for no GPUs"),
+        ("-N2 --exclusive", ""),
+        ("-N2 --exclusive=user", "--exclusive=user fixes the placement"),
         ("--gpus=0", "it asks for no GPUs"),
         ("--gres=gpu:0", "it asks for no GPUs"),
         ("--gres=none", "it asks for no GPUs"),

@@ -56,7 +56,10 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
         if include and depth == _DEEPEST_INCLUDE:
             raise InputError(f"{where}: files include each other more than {_DEEPEST_INCLUDE} deep")
         if include:
-            yield from read_lines(path.parent / include[1], keys, depth + 1)
+            included = path.parent / include[1]
+            if not included.exists():  # as in a copy of the folder, where files are included by absolute path
+                raise InputError(f"{where}: the file that it includes, {included}, is not there")
+            yield from read_lines(included, keys, depth + 1)
         elif (first := _FIRST_KEY.match(text)) and first[1].lower() in keys:
             values: dict[str, str] = {}
             position = 0

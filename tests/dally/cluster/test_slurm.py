@@ -192,7 +192,10 @@ def changed(name: str, old: str, new: str) -> dict[str, str]:
             nodes("NodeName=n1 Gres=gpu:a100:4,gpu:v100:4"),
             r"slurm.conf: no node with GPUs can be used: n1 \(GPUs of types a100, v100\)$",
         ),
-        (nodes("Include nodes.conf"), "nodes.conf: No such file"),
+        (
+            nodes("\nInclude /no/nodes.conf"),
+            "slurm.conf, line 2: the file that it includes, /no/nodes.conf, is not there",
+        ),
         (nodes("Include slurm.conf"), "include each other more than 8 deep"),
         (changed("gres.conf", "File=/dev/nvidia[0-7]", "Count=x"), "gres.conf, line 3: count 'x' is not"),
         (

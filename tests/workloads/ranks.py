@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.patience import LONGEST_S
 from workloads.preload_client import PRELOADED
 
@@ -30,18 +31,53 @@ class EndedRank:
 @contextmanager
 def preloaded(socket: Path, module: str = "workloads.preload") -> Iterator[None]:
     """Ranks of `workloads.train` start from a process that has loaded torch, which takes seconds."""
-    server = subprocess.Popen([sys.executable, "-m", module, str(socket)], cwd=ROOT)
-    try:
-        while not socket.exists():
-            assert server.poll() is None
-            time.sleep(0.05)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(PRELOADED, str(socket.parent))
-            patch.setenv("SLURMD_NODENAME", socket.name)
+    with _torch_server(socket, module), pytest.MonkeyPatch.context() as patch:
+        _wait_for_torch(socket)
+        patch.setenv(PRELOADED, str(socket.parent))
+        patch.setenv("SLURMD_NODENAME", socket.name)
+        yield
+
+
+@contextmanager
+def started_with_torch(local_slurm: LocalSlurm) -> Iterator[None]:
+    """Start a Slurm whose nodes share one process that has loaded torch; afterwards all of it is ended.
+
+    They share this machine, too, unless there is a network. Each loading it for itself would take as many
+    times six seconds of a core.
+
+    Raises:
+        DallyError: It does not come up.
+    """
+    socket = local_slurm.spec.folder / "torch"
+    with _torch_server(socket, environment=local_slurm.environment):
+        local_slurm.start()
+        try:
+            _wait_for_torch(socket)
+            local_slurm.spec.preloaded.mkdir()
+            for node in local_slurm.spec.node_names():
+                (local_slurm.spec.preloaded / node).symlink_to(socket)
             yield
+        finally:
+            local_slurm.stop()
+
+
+@contextmanager
+def _torch_server(
+    socket: Path, module: str = "workloads.preload", environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    server = subprocess.Popen([sys.executable, "-m", module, str(socket)], cwd=ROOT, env=environment)
+    try:
+        yield
     finally:
         server.kill()
         server.wait()
+
+
+def _wait_for_torch(socket: Path) -> None:
+    until_s = time.monotonic() + LONGEST_S
+    while not socket.exists():
+        assert time.monotonic() < until_s, "torch is not loaded, or its process has ended"
+        time.sleep(0.05)
 
 
 @contextmanager

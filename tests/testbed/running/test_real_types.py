@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dally.errors import DallyError
 from dally.jobs.job import Job, JobKind
 from dally.profiles.emulated import of_types
 from dally.runs.records import JobRecord, read_events, read_jobs
@@ -20,6 +19,7 @@ from testbed.running.job_plan import JobPlan, plan_jobs
 from testbed.running.json_lines import read_lines
 from tests.patience import LONGEST_S
 from tests.testbed.running.worlds import job, profiles
+from tests.workloads.ranks import started_with_torch
 
 pytestmark = pytest.mark.slurm
 
@@ -35,15 +35,9 @@ SHORT = job("short", 1, 4.0, submit_s=8.0, gpu_type="v100")
 def local_slurm() -> Iterator[LocalSlurm]:
     """Two nodes with a V100 each in one rack, two with a K80 each in another."""
     folder = Path(tempfile.mkdtemp(prefix="dally-", dir="/tmp"))
-    local_slurm = LocalSlurm(
-        LocalClusterSpec(folder, nodes=4, racks=2, gpus=1, gpu_types=("v100", "k80"), preload=True)
-    )
-    try:
-        local_slurm.start()
-    except DallyError as error:
-        pytest.fail(str(error), pytrace=False)
-    yield local_slurm
-    local_slurm.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=4, racks=2, gpus=1, gpu_types=("v100", "k80")))
+    with started_with_torch(local_slurm):
+        yield local_slurm
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from dally.errors import DallyError
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import PRELOADED, LocalClusterSpec
 from tests.slurm_plugin.controller.test_real_controller import RealSite
-from tests.workloads.ranks import ROOT
+from tests.workloads.ranks import ROOT, started_with_torch
 
 
 @contextmanager
@@ -22,15 +19,11 @@ def four_nodes(folder: Path, policy: str, max_requeues: int = 3) -> Iterator[Rea
         policy: With its knobs.
         max_requeues: A job requeued this often is not preempted any more.
     """
-    local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=4, racks=1, gpus=1, preload=True))
-    try:
-        local_slurm.start()
-    except DallyError as error:
-        pytest.fail(str(error), pytrace=False)
-    site = RealSite(local_slurm, policy, max_requeues)
-    yield site
-    site.journal.close()
-    local_slurm.stop()
+    local_slurm = LocalSlurm(LocalClusterSpec(folder, nodes=4, racks=1, gpus=1))
+    with started_with_torch(local_slurm):
+        site = RealSite(local_slurm, policy, max_requeues)
+        yield site
+        site.journal.close()
 
 
 def submit_training(site: RealSite, name: str, script: str, options: str, *asked: str) -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.studies import recorded_jobs
+from analysis.studies.recorded_jobs import Place, RecordedTraining, run_recorded
 from profiler.recorded.plan_recognition import recognise
 from profiler.recorded.record import read_run
 from tests.patience import LONGEST_S
 from workloads.recorder import environment
 
-SCRIPTS = Path(recorded_jobs.__file__).with_name("recorded_trainings")
 HARD = Path(__file__).with_name("hard_recorded_job.py")
 PACKAGES = {"hf_trainer.py": ("transformers", "accelerate"), "lightning_trainer.py": ("pytorch_lightning",)}
 
@@ -33,25 +32,33 @@ def torchrun(folder: Path, script: list[str], ranks: int) -> subprocess.Complete
     )
 
 
+def here(ranks: int) -> Place:
+    """A host for all of them."""
+    return Place("here", ((ranks,),), 1e9, 1e9)
+
+
 @pytest.mark.parametrize(
-    ("script", "name", "ranks", "plan"),
+    ("script", "arguments", "ranks", "plan"),
     [
-        ("plain.py", "by-hand", 2, "dp=2"),
-        ("plain.py", "hsdp", 4, "dp=4,zero=3"),
-        pytest.param("hf_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
-        pytest.param("lightning_trainer.py", "30", 2, "dp=2", marks=pytest.mark.slow),
+        ("plain.py", ("by-hand", "12", "64", "0"), 2, "dp=2"),
+        ("plain.py", ("hsdp", "12", "64", "0"), 4, "dp=4,zero=3"),
+        ("hf_trainer.py", ("30",), 2, "dp=2"),
+        ("lightning_trainer.py", ("30",), 2, "dp=2"),
     ],
 )
 def test_the_plan_of_a_script_is_recognised(
-    tmp_path: Path, script: str, name: str, ranks: int, plan: str
+    tmp_path: Path, script: str, arguments: tuple[str, ...], ranks: int, plan: str
 ) -> None:
-    """Those of other plans are recognised where their bytes are counted: `test_recorded_jobs.py`."""
+    """Those of other plans are recognised where their bytes are counted: `test_recorded_jobs.py`.
+
+    Ranks start as torchrun starts them; it would load torch once more for itself.
+    """
     for package in PACKAGES.get(script, ()):
         if find_spec(package) is None:  # the ranks import it, which takes seconds
             pytest.skip(f"{package} is not installed")
-    done = torchrun(tmp_path, [str(SCRIPTS / script), name], ranks)
-    assert done.stdout.count("trained") == ranks, done.stderr
-    found = recognise(read_run(tmp_path).records)
+    run, _ = run_recorded(RecordedTraining(plan, script, arguments, ranks), here(ranks), tmp_path)
+    assert [path.read_text().count("trained") for path in tmp_path.glob("rank-*.log")] == [1] * ranks
+    found = recognise(run.records)
     assert (str(found.plan), found.doubts) == (plan, ())
 
 

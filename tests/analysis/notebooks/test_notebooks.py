@@ -10,6 +10,8 @@ import analysis
 
 FOLDER = Path(analysis.__file__).parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+SAYS = {"profile_a_cluster": " kB by 2 ranks: "}
+"""What one of the outputs must hold."""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -22,3 +24,5 @@ def test_it_is_kept_without_outputs(path: Path) -> None:
 def test_every_cell_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=280, resources={"metadata": {"path": str(FOLDER)}}).execute()
+    said = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert SAYS.get(path.stem, "") in "".join(said)

@@ -37,6 +37,7 @@ def here(ranks: int) -> Place:
     return Place("here", ((ranks,),), 1e9, 1e9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "arguments", "ranks", "plan"),
     [

@@ -20,14 +20,18 @@ TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _TOO_LARGE = "a whole number has more than 64 bits"
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, errors: str = "strict") -> str:
     """The text of a UTF-8 file, without a byte order mark.
+
+    Args:
+        path: The file.
+        errors: What becomes of other bytes, as `bytes.decode` has it; "strict": an error.
 
     Raises:
         InputError: The file cannot be read or is not UTF-8.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig", errors)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -63,7 +63,9 @@ def load_cluster(
             f"shipped: {', '.join(shipped_clusters())}"
         )
     try:
-        text = "" if shipped or place.is_dir() else read_text(place)
+        text = "" if shipped or place.is_dir() else read_text(place, "replace")
+        if not (_SLURM.search(text) or _TOPOLOGY.search(text)) and "\ufffd" in text:
+            read_text(place)  # only Slurm's files may have other bytes, in comments
         header = header_of(text)
         if header == PHILLY_COLUMNS:
             size = MACHINES_PER_RACK if machines_per_rack is None else machines_per_rack

@@ -75,7 +75,8 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
 def _logical_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines without comments, each joined with those it continues on; numbered by its first."""
     start, text = 1, ""
-    for number, raw in enumerate(read_text(path).splitlines(), start=1):
+    # Slurm takes any bytes in comments, and only a line feed for the end of a line.
+    for number, raw in enumerate(read_text(path, "replace").split("\n"), start=1):
         start = start if text else number
         text += _COMMENT.sub("", raw).rstrip()
         if text.endswith("\\"):

@@ -132,6 +132,13 @@ def test_aggregates_of_one_or_all_blocks_add_no_level(tmp_path: Path, sizes: str
     assert cluster.levels == ("machine", "block", "network")
 
 
+def test_comments_may_hold_any_bytes_as_for_slurm(tmp_path: Path) -> None:
+    text = b"# n\xf8der \xb6 \x0c page\nNodeName=n[1-2] Gres=gpu:4 # caf\xe9\n# a\xc2\x85b\n"
+    (tmp_path / "slurm.conf").write_bytes(text)
+    for path in (tmp_path, tmp_path / "slurm.conf"):
+        assert [machine.gpus for machine in load_cluster(path).machines] == [4, 4]
+
+
 def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "nodes.conf").write_text("NodeName=n[1-2] Gres=gpu:a100:4\n")

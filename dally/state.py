@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import inf
 
 from dally.cluster.free import FreeGpus
+from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.knowledge import EXACTLY, Known
@@ -207,6 +208,7 @@ class ClusterState:
             which they began to wait.
         withheld: GPUs that jobs cannot have though none of ours holds them, by machine: of machines that are
             down, or in others' hands.
+        closed: The machines of which no GPU comes free for a job, whoever ends: down, draining or reserved.
     """
 
     topology: Topology
@@ -220,7 +222,9 @@ class ClusterState:
     running: dict[str, None] = field(default_factory=dict)
     unexplained: dict[str, None] = field(default_factory=dict)
     withheld: dict[int, int] = field(default_factory=dict)
+    closed: set[int] = field(default_factory=set)
     arrivals: int = 0
+    _open: IdleCluster | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.free = FreeGpus(self.topology)
@@ -347,8 +351,17 @@ class ClusterState:
         self.unexplained.pop(job_id, None)
         self.unexplained[job_id] = None
 
-    def withhold(self, machine: int, gpus: int) -> None:
-        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""
+    def withhold(self, machine: int, gpus: int, closed: bool = False) -> None:
+        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again.
+
+        Args:
+            machine: Which.
+            gpus: So many.
+            closed: No other of its GPUs comes free for a job either.
+        """
+        if closed != (machine in self.closed):
+            self.closed ^= {machine}
+            self._open = None
         change = gpus - self.withheld.pop(machine, 0)
         if change > 0:
             self.free.take(((machine, change),))
@@ -360,3 +373,11 @@ class ClusterState:
     def best_level(self, gang: Gang) -> int:
         """The lowest level at which one domain of the idle cluster holds such a gang."""
         return self.costs.best_level(gang)
+
+    def open_level(self, gang: Gang) -> int:
+        """The lowest such level without the machines that are closed, unless the rest is too small for it."""
+        if not self.closed:
+            return self.best_level(gang)
+        self._open = self._open or IdleCluster(self.topology, self.closed)
+        level = self._open.lowest_level(gang)
+        return self.best_level(gang) if level is None else level

@@ -294,7 +294,7 @@ class Engine:
             else:
                 self._close(job, now)
                 self._scheduler.fail(job_id, now, kept_s)
-        self._scheduler.withhold(outage.machine, machine.gpus)
+        self._scheduler.withhold(outage.machine, machine.gpus, closed=True)
         if outage.up_s < inf:
             self._queue.push(outage.up_s, Priority.REPAIR, partial(self._repair, outage.machine))
         self._next_outage()

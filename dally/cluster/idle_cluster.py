@@ -1,6 +1,6 @@
 """What a cluster could give a gang if nobody else were there: its closest placements, and the most GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
@@ -14,12 +14,14 @@ class IdleCluster:
 
     Args:
         topology: The cluster.
+        closed: Machines of which it can give no GPU.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, closed: Iterable[int] = ()) -> None:
         self._topology = topology
         self._free = FreeGpus(topology)
-        self._best_levels: dict[Gang, int] = {}
+        self._free.take(tuple((machine, topology.machines[machine].gpus) for machine in sorted(closed)))
+        self._lowest_levels: dict[Gang, int | None] = {}
         self._capacities: dict[Gang, int] = {}
 
     def best_level(self, gang: Gang) -> int:
@@ -28,31 +30,35 @@ class IdleCluster:
         Raises:
             CapacityError: The whole cluster has too few such GPUs, or too few machines with so many each.
         """
-        if gang not in self._best_levels:
-            level = self._free.lowest_level(gang)
-            if level is None:
-                kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
-                each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
-                if gang.segment is not None:
-                    each = f"{each[:-1]} and {plural(gang.segment, 'machine')} in each segment,"
-                each = f"{each.removesuffix(',')}{gang.layout}," if gang.layout else each
-                anyhow = gang.unsegmented._replace(per_machine=None)
-                has = str(self._free.total(gang.gpu_type))
-                if gang.machines is not None:
-                    has += f", {self._free.usable(anyhow)} of them on machines it accepts"
-                if self._topology.islands:
-                    most = self._free.held(self._topology.root.index, anyhow)
-                    has += f", {most} of them in one network"
-                if gang.segment is not None:
-                    has += f", {self._free.usable(gang)} of them in such segments"
-                elif gang.consolidated:
-                    has += f", {self._free.usable(gang)} of them close together"
-                raise CapacityError(
-                    f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
-                    f"cluster {self._topology.name} has {has}"
-                )
-            self._best_levels[gang] = level
-        return self._best_levels[gang]
+        level = self.lowest_level(gang)
+        if level is None:
+            kind = f" of type {gang.gpu_type}" if gang.gpu_type else ""
+            each = f", {gang.per_machine} on each machine," if gang.per_machine else ""
+            if gang.segment is not None:
+                each = f"{each[:-1]} and {plural(gang.segment, 'machine')} in each segment,"
+            each = f"{each.removesuffix(',')}{gang.layout}," if gang.layout else each
+            anyhow = gang.unsegmented._replace(per_machine=None)
+            has = str(self._free.total(gang.gpu_type))
+            if gang.machines is not None:
+                has += f", {self._free.usable(anyhow)} of them on machines it accepts"
+            if self._topology.islands:
+                most = self._free.held(self._topology.root.index, anyhow)
+                has += f", {most} of them in one network"
+            if gang.segment is not None:
+                has += f", {self._free.usable(gang)} of them in such segments"
+            elif gang.consolidated:
+                has += f", {self._free.usable(gang)} of them close together"
+            raise CapacityError(
+                f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
+                f"cluster {self._topology.name} has {has}"
+            )
+        return level
+
+    def lowest_level(self, gang: Gang) -> int | None:
+        """The lowest level at which one domain holds such a gang; None: the whole cluster does not."""
+        if gang not in self._lowest_levels:
+            self._lowest_levels[gang] = self._free.lowest_level(gang)
+        return self._lowest_levels[gang]
 
     def most_gpus(self, gang: Gang) -> int:
         """The most GPUs that one gang can have, shared out as this one asks, however many that wants."""

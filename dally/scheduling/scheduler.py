@@ -208,9 +208,9 @@ class Scheduler:
             self._revised(other, now)
         return job
 
-    def withhold(self, machine: int, gpus: int) -> None:
-        """Jobs cannot have so many GPUs of a machine beside those that our jobs hold; 0: all again."""
-        self.state.withhold(machine, gpus)
+    def withhold(self, machine: int, gpus: int, closed: bool = False) -> None:
+        """Jobs cannot have so many GPUs of a machine: see `ClusterState.withhold`."""
+        self.state.withhold(machine, gpus, closed)
 
     def protect(self, job_id: str) -> Job:
         """A waiting job is not to be preempted any more, once it runs."""

@@ -185,8 +185,8 @@ class RebuildingScheduler(Scheduler):
         for job_id in self.state.running:
             job = self.state.jobs[job_id]
             twin.resume(job_id, job.allocation, job.since_s, job.ready_s, now, job.speed)
-        for machine, gpus in self.state.withheld.items():
-            state.withhold(machine, gpus)
+        for machine in sorted({*self.state.withheld, *self.state.closed}):
+            state.withhold(machine, self.state.withheld.get(machine, 0), machine in self.state.closed)
         return twin
 
 

@@ -232,7 +232,7 @@ class PlanChecker:
         machines = state.topology.machine_index
         for machine in sorted(machines[name] for name in nodes if name in machines):
             unavailable = state.withheld.get(machine, 0) + state.free.on(machine)
-            self._reconciler.scheduler.withhold(machine, unavailable)
+            self._reconciler.scheduler.withhold(machine, unavailable, machine in state.closed)
 
     def _refused_by_blocks(self, start: Start) -> str:
         """Why Slurm would not start a job so far apart under topology/block; empty if it does."""

@@ -181,7 +181,8 @@ class JobTransitions:
         managed.placed_once, managed.limit_s, managed.owed = True, limit_s, Owed.NOTHING
         self._enter(managed, JobEvent.BEGIN_START, StartingPhase(now, why, gpus, until_s=until_s))
         for machine, count in allocation:
-            self.scheduler.withhold(machine, self._state.withheld.get(machine, 0) + count)
+            withheld = self._state.withheld.get(machine, 0) + count
+            self.scheduler.withhold(machine, withheld, machine in self._state.closed)
 
     def start_interrupted(self, managed: ManagedJob, now: float) -> None:
         """A job that was to start is held after all."""

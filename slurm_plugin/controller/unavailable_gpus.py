@@ -62,9 +62,10 @@ def withhold_unavailable(
 
     for name, machine in machines.items():
         rest = state.topology.machines[machine].gpus - ours[machine]
-        wanted = rest if name in closed else min(rest, foreign[name] + promised[name])
-        if wanted != state.withheld.get(machine, 0):
-            scheduler.withhold(machine, wanted)
+        is_closed = name in closed
+        wanted = rest if is_closed else min(rest, foreign[name] + promised[name])
+        if wanted != state.withheld.get(machine, 0) or is_closed != (machine in state.closed):
+            scheduler.withhold(machine, wanted, is_closed)
 
 
 def reservation_name(job_id: str, now: float, early: bool = False) -> str:

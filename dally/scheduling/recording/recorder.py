@@ -199,10 +199,10 @@ class RecordedScheduler(Scheduler):
     wait_explained = _recorded(Scheduler.wait_explained)
     plan_applied = _recorded(Scheduler.plan_applied)
 
-    def withhold(self, machine: int, gpus: int) -> None:
+    def withhold(self, machine: int, gpus: int, closed: bool = False) -> None:
         """Jobs cannot have so many GPUs of a machine; what changes nothing is not recorded."""
-        if gpus != self.state.withheld.get(machine, 0):
-            _recorded(Scheduler.withhold)(self, machine, gpus)
+        if gpus != self.state.withheld.get(machine, 0) or closed != (machine in self.state.closed):
+            _recorded(Scheduler.withhold)(self, machine, gpus, closed)
 
     def decide(self, now: float) -> Plan:
         """What to do at `now`; a plan like the one before takes a short line."""

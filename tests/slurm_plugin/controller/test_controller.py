@@ -424,3 +424,12 @@ def test_a_gang_without_a_profile_waits_for_close_gpus_unless_the_site_says_othe
     gang = site.submit(nodes=2, gpus_per_node=8, run_time_s=3000.0, time_limit_s=4000.0)
     site.run_to(200)
     assert site.nodes(gang) == nodes
+
+
+def test_a_gang_does_not_wait_for_nodes_that_are_drained(tmp_path: Path) -> None:
+    site = Site(tmp_path, policy="srsf-delay", assumed_slowdown=1.25)
+    for name in ("r0m0", "r1m0"):
+        site.slurm.set_node(name, "drain")
+    gang = site.submit(nodes=2, gpus_per_node=8, run_time_s=3000.0, time_limit_s=4000.0)
+    site.run_to(30)
+    assert site.nodes(gang) == {"r0m1": 8, "r1m1": 8}

@@ -21,6 +21,7 @@ from dally.scheduling.beliefs import AGES_S
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
 from dally.testing.worlds import Result, World, racks, simulate, worlds
+from simulator.failures import Outage
 from tests.dally.policies.events import job, levels, times, waits
 
 AUTHORS = load_profiles("dally")
@@ -129,6 +130,13 @@ def test_who_cannot_move_later_declines_as_long_as_being_apart_would_cost() -> N
         result = simulate("srsf-delay:patience=1", ONE_FREE_ON_EACH, jobs, profiles=AUTHORS)
         assert levels(result, "pair") == [level]
         assert waits(result, "pair")[0] == (1.0, round(1 + cost_s, 3))
+
+
+def test_it_does_not_wait_for_machines_that_are_down() -> None:
+    pair = job("pair", 4, 50_000, 1, model=MODEL)
+    broken = [Outage(0.5, machine, inf) for machine in (0, 2)]
+    result = simulate("srsf-delay", racks([[2, 2], [2, 2]]), [pair], profiles=AUTHORS, outages=broken)
+    assert (times(result, "pair"), levels(result, "pair")) == ([1.0], ["network"])
 
 
 def test_a_scattered_job_moves_closer_when_that_saves_more_than_it_costs() -> None:

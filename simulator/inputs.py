@@ -141,8 +141,8 @@ def load_scenario(inputs: Inputs) -> Scenario:
         end_s=inputs.end_s,
         group=inputs.group,
     )
-    if knows.profile_error and not inputs.profiles and not any(job.plan for job in workload.jobs):
-        raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
+    if (knows.profile_error or knows.hides_profiles) and not inputs.profiles:
+        _check_plans(workload, knows)
     jobs = workload.jobs
     if inputs.model_mix is not None:
         jobs = assign_models(jobs, inputs.model_mix, inputs.seed)
@@ -164,6 +164,15 @@ def load_scenario(inputs: Inputs) -> Scenario:
         priorities=priorities,
         priority_ratio=ratio,
     )
+
+
+def _check_plans(workload: Workload, knows: Known) -> None:
+    """Refuse errors of profiles, and their hiding, where there are neither profiles nor plans."""
+    if any(job.plan for job in workload.jobs):
+        return
+    if knows.hides_profiles:
+        raise InputError("hide_profiles is on, but there are no profiles to hide")
+    raise InputError(f"profile_error is {knows.profile_error:g}, but there are no profiles to be wrong")
 
 
 def _priorities(inputs: Inputs) -> tuple[PrioritySettings | None, float]:

@@ -218,10 +218,12 @@ def check_fields(fields: list[str], width: int) -> None:
     if all(map(str.isascii, fields)):
         return
     for field in fields:
-        wrong = next((char for char in field if "\udc80" <= char <= "\udcff"), None)
+        wrong = next((char for char in field if "\ud800" <= char <= "\udfff"), None)
         if wrong is not None:
             byte = ord(wrong) - 0xDC00
-            raise RowError("bytes that are not UTF-8", f"byte 0x{byte:02x} in {field!a} is not UTF-8")
+            if 0x80 <= byte <= 0xFF:
+                raise RowError("bytes that are not UTF-8", f"byte 0x{byte:02x} in {field!a} is not UTF-8")
+            raise RowError("a name is not Unicode", f"{field!a} is not Unicode text")
 
 
 def csv_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:

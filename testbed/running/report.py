@@ -55,7 +55,7 @@ def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bo
         return
     console = table_console()
     click.echo("mean over jobs where nothing else is said; differences are from the first policy")
-    console.print(table(runs, levels, console.width))
+    console.print(table(runs, levels, console.width, runs[0].summary.jobs))
     for run in runs:
         if (busy := busy_p95(out / run.folder)) is not None:
             click.echo(f"{run.spec}: CPUs of the head node busy {busy:.0%} at the 95th percentile")

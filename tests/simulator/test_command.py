@@ -382,6 +382,11 @@ def test_a_profile_error_without_profiles_is_one_line(trace: Path, tmp_path: Pat
     refused(result, "profile_error is 0.3, but there are no profiles")
 
 
+def test_hidden_profiles_without_profiles_are_one_line(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, tmp_path / "out", "--policy", "fifo", "--hide-profiles")
+    refused(result, "hide_profiles is on, but there are no profiles to hide")
+
+
 def test_an_error_of_what_is_not_exact_is_one_line(trace: Path, tmp_path: Path) -> None:
     result = simulate(
         trace, tmp_path / "out", "--policy", "fifo", "--knowledge", "limits", "--estimate-error", "0.5"

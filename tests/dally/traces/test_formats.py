@@ -195,6 +195,15 @@ def test_sacct_json_has_the_same_jobs(tmp_path: Path, wrapped: bool) -> None:
     assert workload.format == "sacct"
 
 
+def test_half_a_character_in_json_is_one_skipped_row(tmp_path: Path) -> None:
+    job = {"state": {"current": "F"}, "time": {"submission": 9, "start": 9, "elapsed": 1}, "tres": {}}
+    gpu = {"tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 1}]}}
+    text = json.dumps({"jobs": [job | gpu | {"job_id": 1, "name": "\ud800"}, job | gpu | {"job_id": 2}]})
+    with pytest.raises(RowError, match=r"job 1: '.ud800' is not Unicode text"):
+        load(tmp_path, text)
+    assert [job.job_id for job in load(tmp_path, text, skip_bad=True).jobs] == ["2"]
+
+
 def test_swf_takes_processors_as_gpus_and_minus_one_as_missing(tmp_path: Path) -> None:
     workload = load(tmp_path, SWF)
     assert workload.format == "swf"

@@ -82,7 +82,7 @@ def split_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
     Jobs of `sacct --json` are rows, too, with sacct's names of columns, counted from 1.
 
     Raises:
-        InputError: It is JSON, but broken or not sacct's.
+        InputError: It is JSON, but broken or not sacct's; or another header follows.
     """
     if is_json(text):
         yield from json_rows(source, text)
@@ -95,8 +95,13 @@ def split_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
     # A job's name may hold the separator: as the last column it takes the rest of the line.
     splits = len(header) - 1 if header[-1] == "JobName" else -1
     for at, line in lines:
-        if line != first:  # exports of several months, one after the other
-            yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
+        if line == first:  # exports of several months, one after the other
+            continue
+        if "Submit" in line and set(REQUIRED_COLUMNS) <= set(line.split("|")):
+            raise InputError(
+                f"{source}, line {at}: a header of other columns than the first, {'|'.join(header)}"
+            )
+        yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
 
 
 def _draft(row: dict[str, str]) -> Draft | Omission:

@@ -145,6 +145,12 @@ def test_sacct_exports_may_follow_one_another_headers_and_all(tmp_path: Path) ->
     )
 
 
+def test_a_later_header_of_other_columns_is_an_error(tmp_path: Path) -> None:
+    other = "State|JobID|Submit|ElapsedRaw|ReqTRES\nF|5|2024-05-01T10:00:00|9|gres/gpu=1\n"
+    with pytest.raises(InputError, match="line 8: a header of other columns than the first, JobIDRaw"):
+        load(tmp_path, SACCT + other, skip_bad=True)
+
+
 def test_jobs_of_two_clusters_are_not_mixed(tmp_path: Path) -> None:
     text = "JobID|Cluster|Submit|ElapsedRaw|State|ReqTRES\n"
     text += "".join(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -169,6 +170,19 @@ def _from_row(past: PastJob, row: Mapping[str, str], where: str, origin_s: float
         row.get("JobName", ""),
         row.get("NodeList", ""),
     )
+
+
+def most_gpus_held(history: SiteHistory) -> int:
+    """The most GPUs that jobs whose start is known really held at once.
+
+    Those of a second or less do not count: sacct's times are whole seconds.
+    """
+    changes = []
+    for past in history.started:
+        if past.start_s is not None and past.job.duration_s > 1:
+            changes += [(past.start_s, past.job.gpus), (past.start_s + past.job.duration_s, -past.job.gpus)]
+    # Where one job ends as another starts, the end comes first.
+    return max(accumulate(gpus for _, gpus in sorted(changes)), default=0)
 
 
 def idle_share(history: SiteHistory, gpus: int) -> float:

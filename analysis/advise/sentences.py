@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis.advise.advice import Advice, PolicyComparison, RatioEffects
 from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibration
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
-from analysis.advise.history import idle_share
+from analysis.advise.history import idle_share, most_gpus_held
 from analysis.advise.segments import SCHEDULERS, advised, concerned, jct_change, with_interval
 from analysis.advise.site import ModelAssumption
 from dally.cluster.summary import left_out_line
@@ -273,7 +273,13 @@ def _refusal_lines(advice: Advice) -> Iterator[str]:
             f"With the times that jobs really took, it is {share(found.unexplained)}: these models, or what "
             "distance is taken to cost them, are not this site's."
         )
-    idle = idle_share(advice.site.history, advice.site.topology.gpus)
+    held, gpus = most_gpus_held(advice.site.history), advice.site.topology.gpus
+    if held > gpus:
+        yield (
+            f"Jobs of the history really held up to {held:,} GPUs at once, but this cluster has {gpus:,}: "
+            "--cluster is not all that they ran on."
+        )
+    idle = idle_share(advice.site.history, gpus)
     yield (
         f"During {share(idle)} of the real waiting, as many GPUs as the job asked for were idle: limits, "
         "reservations, partitions, other resources or nodes that were down held it back. During the other "

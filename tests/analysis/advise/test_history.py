@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.advise.history import idle_share, read_history
+from analysis.advise.history import idle_share, most_gpus_held, read_history
 from dally.errors import InputError
 from tests.analysis.advise.histories import HEADER, Row, read, sacct, written
 
@@ -138,3 +138,8 @@ def test_waiting_counts_as_idle_while_there_was_room(
     tmp_path: Path, rows: Sequence[Row], share: float
 ) -> None:
     assert idle_share(read(tmp_path, rows), 8) == pytest.approx(share)
+
+
+def test_gpus_held_at_once_count_a_job_that_starts_as_another_ends_alone(tmp_path: Path) -> None:
+    rows = [Row(0, 0, 100, 4), Row(0, 50, 50, 3), Row(0, 100, 50, 6), Row(200, 150, 10, 9)]
+    assert most_gpus_held(read(tmp_path, rows)) == 7

@@ -143,6 +143,15 @@ def test_waits_that_come_from_outside_end_in_no_conclusion(tmp_path: Path) -> No
     assert not re.search(r"sooner|Under Dally|Start with", said)
 
 
+def test_a_history_of_more_gpus_than_the_cluster_has_is_told(tmp_path: Path) -> None:
+    advice = asked(tmp_path, [Row(0, 500, 100, 8), Row(0, 520, 100, 8)], ModelAssumption("as told"))
+    said = " ".join(sentences.summary_lines(advice))
+    assert "Jobs of the history really held up to 16 GPUs at once, but this cluster has 8" in said
+    advice = asked(tmp_path, [Row(0, 500, 100, 8), Row(0, 600, 100, 8)], ModelAssumption("as told"))
+    assert "No conclusion" in " ".join(sentences.summary_lines(advice))
+    assert "GPUs at once" not in " ".join(sentences.summary_lines(advice))
+
+
 def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) -> None:
     rows = scheduled(Row(30 * n, 0, 100 + 50 * (n % 3), (2, 1, 3)[n % 3]) for n in range(90))
     advice = asked(tmp_path, rows, ModelAssumption("middle", "vgg11=1"), "dally")

@@ -221,8 +221,11 @@ def every_job_ends_once_on_shared_links(policy: str | PolicySpec, world: World) 
 
 
 def jobs_run_at_their_true_speed(policy: str | PolicySpec, world: World) -> None:
-    """The same with profiles that are far off; each rigid job runs as fast as the right ones say."""
-    result = _run(policy, world, Known(seed=1, profile_error=1.0))
+    """The same with profiles that are far off; each rigid job runs as fast as the right ones say.
+
+    Each plan is asked for once: that to decide changes nothing, `every_job_ends_once` has seen.
+    """
+    result = _run(policy, world, Known(seed=1, profile_error=1.0), checked=False)
     _holds_throughout(result, world)
     costs, asked = CostModel(world.topology, PROFILES), {job.job_id: job for job in world.jobs}
     index = world.topology.machine_index

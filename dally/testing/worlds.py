@@ -166,12 +166,14 @@ def worlds(
     varying: bool = False,
     filtered: bool = False,
     segments: bool = False,
+    longest: int = 200,
 ) -> World:
     """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
 
     With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs; with
     `filtered` jobs that accept some machines only. With `segments` up to 16 machines are alike, and the
-    machines of rigid jobs come in segments, which may have to be apart, or close together.
+    machines of rigid jobs come in segments, which may have to be apart, or close together. A job takes up to
+    `longest` times 97.3 s.
     """
     if segments:
         gpus = draw(st.integers(1, 4))
@@ -180,7 +182,9 @@ def worlds(
         sizes = draw(st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3), min_size=1, max_size=3))
     types = draw(st.sampled_from([("a",), ("a", "b"), *([("k80", "p100", "v100")] if varying else [])]))
     topology = racks(sizes, types, depth=draw(st.sampled_from([2, 3, 3, 4])))
-    jobs = draw(st.lists(_jobs(topology, models, varying, filtered, segments), min_size=1, max_size=12))
+    jobs = draw(
+        st.lists(_jobs(topology, models, varying, filtered, segments, longest), min_size=1, max_size=12)
+    )
     named = sorted(jobs, key=lambda job: job.submit_s)
     renamed = tuple(replace(job, job_id=f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()
@@ -189,7 +193,13 @@ def worlds(
 
 @st.composite
 def _jobs(
-    draw: st.DrawFn, topology: Topology, models: Sequence[str], varying: bool, filtered: bool, segments: bool
+    draw: st.DrawFn,
+    topology: Topology,
+    models: Sequence[str],
+    varying: bool,
+    filtered: bool,
+    segments: bool,
+    longest: int,
 ) -> Job:
     gpu_type = draw(st.sampled_from([None, None, *topology.gpu_types]))
     kind = draw(st.sampled_from([JobKind.RIGID, JobKind.RIGID, *JobKind])) if varying else JobKind.RIGID
@@ -208,7 +218,7 @@ def _jobs(
         job_id="",
         submit_s=draw(st.integers(0, 20)) * 500.1,
         gpus=gpus,
-        duration_s=draw(st.integers(1, 200)) * 97.3,
+        duration_s=draw(st.integers(1, longest)) * 97.3,
         model=draw(st.sampled_from(models)),
         gpu_type=gpu_type,
         kind=kind,

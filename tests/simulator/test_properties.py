@@ -27,7 +27,7 @@ VARIANTS = (
 )
 POLICIES = [*policy_names(), *VARIANTS]
 WORLDS = st.booleans().flatmap(
-    lambda segments: worlds(models=MODELS, varying=True, filtered=True, segments=segments)
+    lambda segments: worlds(models=MODELS, varying=True, filtered=True, segments=segments, longest=100)
 )
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,8 @@ class EndedRank:
 @contextmanager
 def preloaded(socket: Path, module: str = "workloads.preload") -> Iterator[None]:
     """Ranks of `workloads.train` start from a process that has loaded torch, which takes seconds."""
-    with _torch_server(socket, module), pytest.MonkeyPatch.context() as patch:
-        _wait_for_torch(socket)
+    with torch_server(socket, module) as wait, pytest.MonkeyPatch.context() as patch:
+        wait()
         patch.setenv(PRELOADED, str(socket.parent))
         patch.setenv("SLURMD_NODENAME", socket.name)
         yield
@@ -49,35 +49,41 @@ def started_with_torch(local_slurm: LocalSlurm) -> Iterator[None]:
         DallyError: It does not come up.
     """
     socket = local_slurm.spec.folder / "torch"
-    with _torch_server(socket, environment=local_slurm.environment):
+    with torch_server(socket, environment=local_slurm.environment) as wait:
         local_slurm.start()
         try:
-            _wait_for_torch(socket)
-            local_slurm.spec.preloaded.mkdir()
-            for node in local_slurm.spec.node_names():
-                (local_slurm.spec.preloaded / node).symlink_to(socket)
+            wait()
+            share_torch(local_slurm, socket)
             yield
         finally:
             local_slurm.stop()
 
 
+def share_torch(local_slurm: LocalSlurm, socket: Path) -> None:
+    """Have commands on all nodes start from the process that serves at a socket."""
+    local_slurm.spec.preloaded.mkdir(exist_ok=True)
+    for node in local_slurm.spec.node_names():
+        (local_slurm.spec.preloaded / node).unlink(missing_ok=True)
+        (local_slurm.spec.preloaded / node).symlink_to(socket)
+
+
 @contextmanager
-def _torch_server(
+def torch_server(
     socket: Path, module: str = "workloads.preload", environment: Mapping[str, str] | None = None
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
+    """A process that loads torch, then starts commands; what is given waits until it has loaded it."""
     server = subprocess.Popen([sys.executable, "-m", module, str(socket)], cwd=ROOT, env=environment)
+
+    def wait() -> None:
+        while not socket.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+
     try:
-        yield
+        yield wait
     finally:
         server.kill()
         server.wait()
-
-
-def _wait_for_torch(socket: Path) -> None:
-    until_s = time.monotonic() + LONGEST_S
-    while not socket.exists():
-        assert time.monotonic() < until_s, "torch is not loaded, or its process has ended"
-        time.sleep(0.05)
 
 
 @contextmanager

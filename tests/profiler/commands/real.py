@@ -24,10 +24,14 @@ _MARK = "DALLY_TEST_MARK"
 
 
 def run(
-    *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = LONGEST_S
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = LONGEST_S,
+    python: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    argv = [str(PROGRAM), *map(str, arguments)]
+    """Run it to its end; ranks are run by this Python, if one is given."""
+    main = f"import sys; sys.executable = '{python}'; from profiler.commands import main; main()"
+    argv = [*([sys.executable, "-c", main] if python else [str(PROGRAM)]), *map(str, arguments)]
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout_s)
 
 

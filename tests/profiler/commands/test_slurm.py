@@ -2,6 +2,8 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +12,39 @@ from profiler.report.raw import read_raw
 from profiler.spec import MeasurementSpec, format_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.profiler.commands.real import SMALL, end, run, start, wait_for
+from tests.workloads.ranks import ROOT, share_torch, torch_server
 from workloads.settings import Backend
 
+FORKING = f"""\
+#!/bin/sh
+# Does what `python -P -m profiler.rank SPEC` does, in a process that need not load torch.
+export PYTHONPATH={ROOT} DALLY_PRELOADED=$(dirname "$0")
+shift 2
+exec {sys.executable} -m tests.profiler.rank.forked_rank "$@"
+"""
 
-def measure(local_slurm: LocalSlurm, *options: object, **env: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture(scope="module")
+def torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The socket of a process that has loaded torch, which each rank would do for itself; it forks them."""
+    socket = tmp_path_factory.mktemp("forks") / "torch"
+    with torch_server(socket, "tests.profiler.rank.rank_server") as wait:
+        wait()
+        yield socket
+
+
+def measure(
+    local_slurm: LocalSlurm, *options: object, torch: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    python = local_slurm.spec.preloaded / "python" if torch else None
+    if torch and python:
+        share_torch(local_slurm, torch)
+        python.write_text(FORKING)
+        python.chmod(0o755)
     return run(
-        "slurm", *SMALL, "--out", local_slurm.work / "out", *options, env=local_slurm.environment | env
+        *("slurm", *SMALL, "--out", local_slurm.work / "out", *options),
+        env=local_slurm.environment | env,
+        python=python,
     )
 
 
@@ -47,11 +76,11 @@ def own_jobs(local_slurm: LocalSlurm) -> str:
 
 
 def test_under_every_topology_plugin_the_ranks_run_where_the_profile_says(
-    slurm_of_any_topology: LocalSlurm,
+    slurm_of_any_topology: LocalSlurm, torch: Path
 ) -> None:
     local_slurm = slurm_of_any_topology
 
-    done = measure(local_slurm, "--shapes=2x2")
+    done = measure(local_slurm, "--shapes=2x2", torch=torch)
 
     assert done.returncode == 0, done.stderr
     (profile,) = load_profiles(local_slurm.work / "out").profiles
@@ -61,11 +90,11 @@ def test_under_every_topology_plugin_the_ranks_run_where_the_profile_says(
     assert own_jobs(local_slurm) == ""
 
 
-def test_nodes_that_are_idle_are_measured_in_every_tier(local_slurm: LocalSlurm) -> None:
+def test_nodes_that_are_idle_are_measured_in_every_tier(local_slurm: LocalSlurm, torch: Path) -> None:
     local_slurm.run("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
     fill(local_slurm, "n2")
 
-    done = measure(local_slurm, "--shapes=1x2,network-2x1")
+    done = measure(local_slurm, "--shapes=1x2,network-2x1", torch=torch)
 
     assert done.returncode == 0, done.stderr
     (profile,) = load_profiles(local_slurm.work / "out").profiles
@@ -75,10 +104,12 @@ def test_nodes_that_are_idle_are_measured_in_every_tier(local_slurm: LocalSlurm)
     assert own_jobs(local_slurm) == ""
 
 
-def test_a_run_whose_nodes_stay_busy_is_left_out_and_added_later(local_slurm: LocalSlurm) -> None:
+def test_a_run_whose_nodes_stay_busy_is_left_out_and_added_later(
+    local_slurm: LocalSlurm, torch: Path
+) -> None:
     job = fill(local_slurm, "n[1,3,5,7]")
 
-    early = measure(local_slurm, "--shapes=rack-2x1,network-2x1", "--wait=3")
+    early = measure(local_slurm, "--shapes=rack-2x1,network-2x1", "--wait=3", torch=torch)
 
     assert early.returncode == 1
     waiting = r"waiting for 2 nodes of one rack, n\[\d-\d\]: \d of 2 idle; job \d+ pending \(Resources\), "
@@ -93,7 +124,7 @@ def test_a_run_whose_nodes_stay_busy_is_left_out_and_added_later(local_slurm: Lo
     assert own_jobs(local_slurm) == ""
 
     local_slurm.run("scancel", job)
-    later = measure(local_slurm, "--shapes=rack-2x1,network-2x1", "--resume")
+    later = measure(local_slurm, "--shapes=rack-2x1,network-2x1", "--resume", torch=torch)
 
     assert later.returncode == 0, later.stderr
     (profile,) = load_profiles(local_slurm.work / "out").profiles

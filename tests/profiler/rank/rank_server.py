@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from profiler.rank import session as _loaded  # noqa: F401
 from workloads import preload
@@ -14,7 +15,8 @@ from workloads import preload
 
 def run_module(words: Sequence[str]) -> int:
     """Run a module as Python's option -m does; its exit code."""
-    del os.environ["SLURMD_NODENAME"]  # it named the socket; no Slurm runs here
+    if os.environ["SLURMD_NODENAME"] == Path(sys.argv[1]).name:
+        del os.environ["SLURMD_NODENAME"]  # it named the socket; no Slurm runs here
     sys.argv = [*words]
     try:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -66,7 +66,10 @@ SLOW = {
     "workloads/test_train.py",
     "workloads/test_training.py",
 }
-"""Files that take 5 s and more; they and those that start daemons are left out of `scripts/test.sh quick`."""
+"""Files that take 5 s and more; they and those that start daemons are left out of `scripts/test.sh quick`.
+
+So are single tests of other files that take 3 s and more: they carry the mark themselves.
+"""
 
 DAEMONS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed")
 """Folders whose tests start processes or shape networks."""

@@ -158,6 +158,7 @@ def test_an_existing_folder_is_never_written_into(trace: Path, tmp_path: Path) -
     refused(simulate(trace, tmp_path / "out", "--policy", "fifo"), "exists already")
 
 
+@pytest.mark.slow
 def test_interrupted_it_keeps_a_valid_partial_result(tmp_path: Path) -> None:
     out = tmp_path / "out"
     spec = "philly-like:jobs=50000,gpus=1:90/8:10,load=0.9,cluster_gpus=64"

@@ -121,6 +121,7 @@ class Watching(CheckedScheduler):
         self.promised[head.job_id] = promise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["no-wait", "consolidated"])
 @given(world=worlds(failing=False))
 @settings(deadline=None)

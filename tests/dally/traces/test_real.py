@@ -11,6 +11,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 def test_phillys_steady_slice_has_the_published_jobs() -> None:
     workload = load_trace(TRACES / "philly.csv.gz", start_s=4_062_780, end_s=10_542_780, min_duration_s=1)
     summary = summarize(workload)

@@ -299,6 +299,7 @@ def test_no_jobs_is_asked_for_twice() -> None:
     assert slurm.full == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_after_any_changes_the_view_is_what_reading_all_shows(seed: int) -> None:
     random = Random(seed)

@@ -257,6 +257,7 @@ def test_task_lists(text: str, tasks: list[int]) -> None:
     assert list(read_tasks(text)) == tasks
 
 
+@pytest.mark.slow
 def test_an_array_of_a_hundred_thousand_tasks_is_read_within_seconds() -> None:
     start = time.process_time()
     record = {"job_id": 7, "array_job_id": 7, "array_task_id": None, "array_task_string": "0-99999%3"}

@@ -225,6 +225,7 @@ STORY = Story(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strike", [kill, cut_off(0), cut_off(1)], ids=["killed", "cut off", "cut off later"])
 def test_disturbed_anywhere_all_jobs_end_as_if_undisturbed(
     tmp_path: Path, strike: Callable[[Site], None]

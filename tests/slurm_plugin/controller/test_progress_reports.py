@@ -148,6 +148,7 @@ def test_each_job_is_heard_twice_a_minute_at_most_once_its_throughput_is_known(w
     assert 10 < len(heard) <= 2 + 600 / EVERY_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["ones:interval_s=10", "pollux:round_s=20", "optimus:interval_s=20"])
 def test_elastic_jobs_that_report_get_other_sizes_and_all_of_it_is_decided_again(
     tmp_path: Path, policy: str

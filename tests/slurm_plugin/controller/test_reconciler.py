@@ -166,6 +166,7 @@ def check(site: Site) -> None:
     assert pictures[0] == pictures[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["dally:lease_s=400", "tiresias:regroup_s=0,quantum_s=0", "fifo", "hadar-e:round_s=200"]
 )

@@ -154,6 +154,7 @@ def held(comment: str = "dally:", **said: Any) -> SlurmJob:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(_JOBS)
 def test_whatever_alice_wrote_bobs_job_starts(alices: SlurmJob) -> None:

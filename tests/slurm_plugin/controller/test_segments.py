@@ -41,6 +41,7 @@ def in_segments(site: Site, nodes: int, segment: int, **more: Any) -> str:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_policy_starts_jobs_in_whole_segments(tmp_path: Path, policy: str) -> None:
     site = site_of_blocks(tmp_path, policy)
@@ -62,6 +63,7 @@ LARGER = BlockTopology(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, policy: str) -> None:
     site = Site(tmp_path, PODS, policy)

@@ -121,6 +121,7 @@ def test_the_weights_are_small_and_fit() -> None:
     assert [weights.shape[0] for weights, _ in trained().layers] == [*WIDTHS[:-1]]
 
 
+@pytest.mark.slow
 def test_what_it_has_learnt_helps_on_jobs_that_it_has_not_seen() -> None:
     """Beside two networks that have learnt nothing; jobs are those of the artifact of ONES."""
     unseen = [workload(seed) for seed in HELD_OUT]

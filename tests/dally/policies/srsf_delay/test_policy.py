@@ -221,6 +221,7 @@ def sustained(machines: int, gang_s: float, gangs: int = 1) -> list[Job]:
     return sorted([*small, *wide], key=lambda each: each.submit_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knowledge", [Knowledge.EXACT, Knowledge.NONE, Knowledge.HISTORY])
 def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(knowledge: Knowledge) -> None:
     jobs, machines = sustained(2, 1000), racks([[4, 4]])

@@ -131,13 +131,15 @@ def test_a_run_whose_nodes_stay_busy_is_left_out_and_added_later(
     assert set(profile.tiers) == {"machine", "rack", "network"}
 
 
-def test_the_nodes_of_a_reservation_are_measured_by_who_names_it(local_slurm: LocalSlurm) -> None:
+def test_the_nodes_of_a_reservation_are_measured_by_who_names_it(
+    local_slurm: LocalSlurm, torch: Path
+) -> None:
     local_slurm.run(
         *("scontrol", "create", "reservation", "reservationname=mine", "nodes=n[5-6]", "users=root"),
         *("starttime=now", "duration=60"),
     )
 
-    done = measure(local_slurm, "--shapes=rack-2x1", SLURM_RESERVATION="mine")
+    done = measure(local_slurm, "--shapes=rack-2x1", torch=torch, SLURM_RESERVATION="mine")
 
     assert done.returncode == 0, done.stderr
     assert "rack-2x1: 2 ranks on n5, n6" in done.stderr

@@ -21,6 +21,9 @@ WITH_SEGMENT = (
 )
 """Why a job is handed back where Slurm shows no segments."""
 
+_UNCHANGEABLE = "Job update not available"
+"""Slurm changes no job whose number in its database it waits for: for ever, if it was restarted meanwhile."""
+
 _LICENSES = "Licenses"
 _CONFIGURED = ("Partition", "Account", "Job's account", "InvalidAccount", "InvalidQOS", "MaxMemPerLimit")
 _OF_LIMITS = ("QOS", "Assoc", _LICENSES, *_CONFIGURED)
@@ -41,7 +44,7 @@ def is_hopeless(reason: str) -> bool:
 def refused(managed: ManagedJob, job: SlurmJob, reason: str) -> Refusals:
     """Slurm did not start a job once more; the nodes are among the refusals if they may be why."""
     before = managed.refusals
-    nodes = () if reason.startswith(_OF_LIMITS) else tuple(managed.gpus)
+    nodes = () if reason.startswith((*_OF_LIMITS, _UNCHANGEABLE)) else tuple(managed.gpus)
     return Refusals(
         before.count + 1,
         reason,
@@ -86,7 +89,7 @@ def may_help(reason: str, job: SlurmJob, left: SlurmJob) -> bool:
         return left.qos == job.qos or left.user == job.user
     if reason.startswith("Assoc"):  # a limit of a group may be that of an account above both
         return reason.startswith("AssocGrp") or left.account == job.account or left.user == job.user
-    return not reason.startswith(_CONFIGURED)
+    return not reason.startswith((*_CONFIGURED, _UNCHANGEABLE))
 
 
 def licenses(job: SlurmJob) -> set[str]:

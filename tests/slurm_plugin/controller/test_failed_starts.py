@@ -62,6 +62,18 @@ def test_a_refused_job_stops_nobody_a_second_time(tmp_path: Path, policy: str) -
     assert bool(lost) <= bool(refusals(site, bad))
 
 
+def test_a_job_that_slurm_does_not_change_is_tried_ever_more_rarely_whoever_ends(tmp_path: Path) -> None:
+    site = Site(tmp_path, FOUR, "srtf")
+    stuck = short(site)
+    site.slurm.refuse[stuck] = (
+        "Job update not available right now, the DB index is being set, try again in a bit"
+    )
+    for _ in range(40):
+        short(site, run_time_s=10.0)
+        site.run_to(site.now_s + 50)
+    assert 3 <= len(refusals(site, stuck)) <= 6  # 40 others left nodes meanwhile
+
+
 def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> None:
     site, _ = busy(tmp_path, memory_mb=64_000)
     bad = short(site, memory_mb=10_000_000)

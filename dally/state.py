@@ -208,7 +208,7 @@ class ClusterState:
             which they began to wait.
         withheld: GPUs that jobs cannot have though none of ours holds them, by machine: of machines that are
             down, or in others' hands.
-        closed: The machines of which no GPU comes free for a job, whoever ends: down, draining or reserved.
+        closed: Machines of which no GPU comes free, whoever of ours ends: down, draining or reserved.
     """
 
     topology: Topology

@@ -26,7 +26,9 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 """Debian's packages that a local cluster needs."""
 
-START_S = 60.0
+START_S = 180.0
+"""Seconds until all daemons answer: one at most on an idle machine, a minute beside a dozen busy programs."""
+
 _POLL_S = 0.05
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "squeue", "sbatch")
 _FOLDERS = {".": 0o755, "work": 0o1777, "state": 0o700} | dict.fromkeys(

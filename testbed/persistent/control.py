@@ -16,7 +16,7 @@ from testbed.persistent.shape import HostsShape, Shape
 from testbed.persistent.state import PersistentError, PersistentState, clear, lock, open_folder, read_state
 from testbed.persistent.supervisor import READY, REMOTE, supervisor_argv
 
-_START_S = 120.0
+_START_S = 240.0
 _END_S = 60.0
 _GRACE_S = 30.0
 """After which a supervisor that is asked to end is killed."""

@@ -63,7 +63,8 @@ class JobState:
             copies beyond the first, summed; less than 0 where an elastic job had fewer.
         resizing: It waits only until it goes on on other GPUs, without a checkpoint.
         priority: Its priority in Slurm's sense, more goes first; of a running job that with which it started.
-        protected: While it runs, nobody who waits for the policy has the priority to take its GPUs.
+        protected: While it runs, nobody may take its GPUs: no job that waits for the policy has the priority
+            to, or one of its machines is closed.
         progress: What it has reported; None if it reports nothing.
         whole_s: Its whole work, ideal seconds: as it reports, else that with which it came.
         believed_s: What its whole work is believed to be, ideal seconds (`dally.scheduling.beliefs`). The
@@ -374,7 +375,7 @@ class ClusterState:
         """The lowest level at which one domain of the idle cluster holds such a gang."""
         return self.costs.best_level(gang)
 
-    def open_level(self, gang: Gang) -> int:
+    def best_open_level(self, gang: Gang) -> int:
         """The lowest such level without the machines that are closed, unless the rest is too small for it."""
         if not self.closed:
             return self.best_level(gang)

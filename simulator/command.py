@@ -22,6 +22,7 @@ from dally.profiles.files import shipped_sets
 from dally.profiles.gang_iteration import Split
 from dally.profiles.goodput import Batching
 from dally.traces import changes_text, format_names
+from dally.words import plural
 from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.engine import MOST_FAILURES_WITHOUT_PROGRESS
 from simulator.inputs import Inputs, load_scenario
@@ -255,7 +256,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
         elif failed := len(scenario.jobs) - run.summary.completed:
             click.echo(
-                f"{failed} jobs failed under {run.spec}, and count in no mean: machines failed under them "
+                f"no mean counts {plural(failed, 'job')} that failed under {run.spec}: machines failed "
                 f"{MOST_FAILURES_WITHOUT_PROGRESS} times in a row before a checkpoint",
                 err=True,
             )

@@ -27,7 +27,7 @@ def write_digits(path: Path, moved: bool = False) -> None:
         path: Of the file.
         moved: Whether they are those on a larger ground, of shape (samples, 1, 16, 16).
     """
-    from sklearn.datasets import load_digits  # noqa: PLC0415  # takes who only imports this module a second
+    from sklearn.datasets import load_digits  # noqa: PLC0415 (it takes a second to load)
 
     images, classes = load_digits(return_X_y=True)
     inputs = (images.reshape(-1, 1, 8, 8) * (255 / _DARKEST)).astype(np.uint8)

@@ -28,7 +28,8 @@ class PriorityClasses:
 
     The policy is asked about the best class that waits. GPUs that none of these jobs could use now go to the
     others, the one of highest priority first, as in EASY backfill: only where that does not delay the first
-    of the best class. A running job of much higher priority than a job that the policy sees is protected.
+    of the best class. A running job of much higher priority than a job that the policy sees is protected. So
+    is one on a machine that is closed, whatever the priorities: nobody else could use its GPUs.
 
     Args:
         state: The cluster and its jobs, with the ratio.
@@ -39,12 +40,17 @@ class PriorityClasses:
         self._state, self._policy = state, policy
         self._ratio = 0.0 if policy.orders_by_priority else state.priority_ratio
         self._waits: dict[str, Wait] = {}
+        self._protects = False
 
     def update(self, now: float) -> None:
-        """Sort the waiting jobs into those that the policy sees and those behind them."""
+        """Sort waiting jobs into those that the policy sees and those behind them; protect running ones."""
+        if self._ratio:
+            self._sort(now)
+        if self._ratio or self._state.closed or self._protects:
+            self._protect(now)
+
+    def _sort(self, now: float) -> None:
         state, jobs = self._state, self._state.jobs
-        if not self._ratio:
-            return
         if state.waiting or state.behind:
             waiting = (jobs[name].priority for names in (state.waiting, state.behind) for name in names)
             least = least_of_best_class(waiting, self._ratio)
@@ -55,10 +61,17 @@ class PriorityClasses:
             rising = [jobs[name] for name in state.behind if jobs[name].priority >= least]
             for job in sorted(rising, key=lambda job: job.order):
                 self.bring_forward(job, now)
-        lowest = min((jobs[name].priority for name in state.waiting), default=inf)
+
+    def _protect(self, now: float) -> None:
+        state, jobs = self._state, self._state.jobs
+        lowest = min((jobs[name].priority for name in state.waiting), default=inf) if self._ratio else inf
+        self._protects = False
         for name in state.running:
             job = jobs[name]
-            protected = not may_take_gpus(lowest, job.priority, self._ratio)
+            protected = not may_take_gpus(lowest, job.priority, self._ratio) or any(
+                machine in state.closed for machine, _ in job.allocation
+            )
+            self._protects |= protected
             if protected != job.protected:
                 job.protected = protected
                 self._policy.reprioritized(job, now)

@@ -22,7 +22,7 @@ from profiler.gpu_validation.profile_checks import (
     judge_compute,
     judge_counters,
     judge_link,
-    judge_pace,
+    judge_step_time,
     read_profiles,
 )
 from profiler.gpu_validation.recorder_check import judge_records, record_ranks
@@ -133,10 +133,10 @@ def _record_nccl(work: CheckFolder) -> str:
     return judge_records(record_ranks(work, "resnet18", "nccl"), "resnet18")
 
 
-def _preempt(work: CheckFolder) -> str:
+def _take_gpu(work: CheckFolder) -> str:
     said = controller_preempts(work, _GPU_TYPE)
     (steps,) = (work.folder / "controller").glob("*/jobs/long/steps.jsonl")
-    return f"{said}; {judge_pace(steps, read_profiles(work.folder / 'profiles')['resnet18'])}"
+    return f"{said}; {judge_step_time(steps, read_profiles(work.folder / 'profiles')['resnet18'])}"
 
 
 CHECKS = (
@@ -158,7 +158,7 @@ CHECKS = (
     GpuCheck(
         "the controller",
         100.0,
-        _preempt,
+        _take_gpu,
         _PYTHON,
         _PROCESSES | _NETWORK | _SLURM,
         ("compute in bf16",),

@@ -14,7 +14,7 @@ _PARTS = ("fwd_s", "bwd_s", "step_s")
 _HEADERS = 1.3
 """So many times what the ring formula says an all-reduce over a shaped link may take, and no less than it."""
 
-_PACE = 1.25
+_MOST_OF_PROFILE = 1.25
 """So many times what its profile says a step of a job may take: samples are drawn, and the loss is read."""
 
 
@@ -102,7 +102,7 @@ def judge_link(profile: Profile, rate_bps: float) -> str:
     return f"{said}; NCCL {profile['env'].get('nccl')}"
 
 
-def judge_pace(steps: Path, profile: Profile) -> str:
+def judge_step_time(steps: Path, profile: Profile) -> str:
     """A job's steps took as long as its profile says, by which schedulers and the simulator predict it.
 
     Args:
@@ -116,8 +116,8 @@ def judge_pace(steps: Path, profile: Profile) -> str:
     step_s = median(line["seconds"] for line in lines if "step" in line)
     ratio = step_s / _computed_s(profile)
     said = f"steps of {step_s * 1e3:.1f} ms, {ratio:.2f} of their profile's"
-    if ratio > _PACE:
-        raise StepError(f"{said}; {_PACE:g} or less is valid")
+    if ratio > _MOST_OF_PROFILE:
+        raise StepError(f"{said}; {_MOST_OF_PROFILE:g} or less is valid")
     return said
 
 

@@ -131,7 +131,7 @@ class RankRecord:
         step_s: Median time of a step, seconds.
         steps: Steps that were seen.
         parameters: Elements that its optimizer trains; 0 if unknown, as in old records.
-        backward: Backward passes of a step, one for each microbatch; 0 if unknown.
+        backward_passes: Those of a step, one for each microbatch; 0 if unknown.
         stepped_s: When the optimizer stepped, seconds since 1970.
         begun_s: When its process group was there, seconds since 1970; of old records the first step.
         written_s: When the record was written; of old records the last step.
@@ -149,7 +149,7 @@ class RankRecord:
     step_s: float
     steps: int
     parameters: int
-    backward: int
+    backward_passes: int
     stepped_s: tuple[float, ...]
     begun_s: float
     written_s: float
@@ -283,7 +283,7 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         step_s=step_s,
         steps=len(steps_s),
         parameters=int(about.get("parameters", 0)),
-        backward=int(about.get("backward", 0)),
+        backward_passes=int(about.get("backward_passes", 0)),
         stepped_s=tuple(steps_s),
         begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
         written_s=about.get("written_ns", about["steps_ns"][-1]) / 1e9,

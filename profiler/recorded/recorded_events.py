@@ -304,7 +304,7 @@ def computed_before(calls: Sequence[RecordedCall], record: RankRecord) -> list[f
     gathering = [number for number, call in enumerate(calls) if _gathers_weights(call)]
     reduced = sum(calls[number].call.elements for number in layers)
     accumulated = reduced < _REDUCED_AGAIN * record.parameters or len(gathering) > 2 * len(layers)
-    passes = max(1, record.backward) if accumulated else 1
+    passes = max(1, record.backward_passes) if accumulated else 1
     gathered = passes if len(gathering) > len(layers) else 1  # in each pass anew, or once
     known = {-1: 0.0}  # the start of the step
     for done in range(passes):

@@ -32,12 +32,12 @@ def test_closed_machines_hold_no_gang_unless_nothing_else_does() -> None:
     state = ClusterState(topology, CostModel(topology))
     pair, most = Job("a", 0.0, 8, 1.0).gang, Job("b", 0.0, 16, 1.0).gang
     for machine in (0, 2):
-        assert state.open_level(pair) == 1
+        assert state.best_open_level(pair) == 1
         state.withhold(machine, 0, closed=True)  # it drains; our jobs run there still
-    assert [state.open_level(gang) for gang in (pair, most)] == [2, 2]
+    assert [state.best_open_level(gang) for gang in (pair, most)] == [2, 2]
     assert state.best_level(pair) == 1
     state.withhold(2, 4)  # in others' hands, which is no reason not to wait for it
-    assert state.open_level(pair) == 1
+    assert state.best_open_level(pair) == 1
 
 
 def test_holding_training_and_checkpoints_go_on_through_a_change_of_speed() -> None:

@@ -286,7 +286,7 @@ def test_jobs_that_failed_are_told_and_means_without_them_are_compared_with_noth
     options = ("--policy", "fifo", "--policy", "sjf", "--failures", str(tmp_path / "failures.csv"))
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
     assert result.exit_code == 0
-    assert "1 jobs failed under fifo, and count in no mean" in result.stderr
+    assert "no mean counts 1 job that failed under fifo: " in result.stderr
     assert not re.search(r"[-+]\d+ %", result.stdout)
 
 

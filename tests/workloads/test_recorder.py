@@ -71,7 +71,9 @@ def test_workers_that_load_data_and_programs_of_a_rank_are_no_ranks(tmp_path: Pa
         "rank-00001.json.gz",
     ]
     run = read_run(tmp_path)
-    assert [(record.steps, record.world, record.backward) for record in run.records] == [(201, 2, 2)] * 2
+    assert [(record.steps, record.world, record.backward_passes) for record in run.records] == [
+        (201, 2, 2)
+    ] * 2
     assert run.notes == ()
 
 

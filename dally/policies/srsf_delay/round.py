@@ -411,4 +411,4 @@ class SrsfRound:
         return self._state.costs.cost(job.job, placement.allocation).slowdown
 
     def _best_level(self, job: JobState) -> int:
-        return self._state.open_level(job.job.gang)
+        return self._state.best_open_level(job.job.gang)

@@ -14,6 +14,7 @@ from dally.profiles.allreduce import HEADERS
 from dally.profiles.collectives import CollectiveKind
 from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
+from dally.profiles.event_iteration import price_events
 from dally.profiles.event_replay import Transfer, replay_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.files import ProfileSet, format_profile, parse_profile
@@ -95,6 +96,15 @@ def test_groups_share_the_links_that_they_cross(
     assert found.exposed_s == pytest.approx(wait_s, abs=1e-6)
     assert found.sent_bytes == pytest.approx([size * HEADERS for size in sent])
     assert (found.method, found.extrapolated) == ("replay", True)
+
+
+@pytest.mark.parametrize(("by_gloo", "held"), [(True, 0.8), (False, 1.0)])
+def test_the_kernel_holds_less_of_a_message_than_nccl_does(by_gloo: bool, held: float) -> None:
+    message = Event(CollectiveKind.SEND, 3_495_253, Axis.PIPELINE, 2, 1, 0.0, 0.0, stage=0, to=1)
+    place = ((0, 1), (1, 1))
+    ranks = RankPlacer(TOPOLOGY).place(place)
+    (price,) = price_events([message], (), TOPOLOGY.shape(place), ranks, by_gloo=by_gloo)
+    assert price.held == pytest.approx(held, abs=1e-6)
 
 
 def test_an_iteration_is_the_replay_of_its_events() -> None:

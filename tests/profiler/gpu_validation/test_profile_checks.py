@@ -27,7 +27,7 @@ from profiler.gpu_validation.profile_checks import (
     judge_compute,
     judge_counters,
     judge_link,
-    judge_pace,
+    judge_step_time,
     read_profiles,
 )
 
@@ -128,20 +128,20 @@ def test_without_profiles_the_folder_is_named(tmp_path: Path) -> None:
         read_profiles(tmp_path)
 
 
-def judged_pace(folder: Path, *seconds: float) -> str:
+def judged_step_time(folder: Path, *seconds: float) -> str:
     write_profiles([PROFILE], folder)
     steps = [{"step": step, "seconds": each} for step, each in enumerate(seconds, 1)]
     lines = [{"begins": 0}, *steps]
     (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return judge_pace(folder / "steps.jsonl", read_profiles(folder)["resnet18"])
+    return judge_step_time(folder / "steps.jsonl", read_profiles(folder)["resnet18"])
 
 
 def test_steps_as_long_as_their_profile_says_are_told(tmp_path: Path) -> None:
-    assert judged_pace(tmp_path, 3.0, 0.105, 0.11) == "steps of 110.0 ms, 1.10 of their profile's"
+    assert judged_step_time(tmp_path, 3.0, 0.105, 0.11) == "steps of 110.0 ms, 1.10 of their profile's"
 
 
 def test_steps_that_are_slower_than_their_profile_says_are_told(tmp_path: Path) -> None:
     with pytest.raises(
         StepError, match=r"steps of 130\.0 ms, 1\.30 of their profile's; 1\.25 or less is valid"
     ):
-        judged_pace(tmp_path, 0.1, 0.13, 0.14)
+        judged_step_time(tmp_path, 0.1, 0.13, 0.14)

@@ -139,7 +139,7 @@ def test_buckets_that_are_launched_in_one_go_are_reduced_as_backward_fills_them(
 def test_gradients_that_are_accumulated_are_reduced_in_the_last_microbatchs_backward(
     tmp_path: Path, topology: Topology
 ) -> None:
-    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward=4, parameters=6_000_000)
+    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward_passes=4, parameters=6_000_000)
     last = [(3 + share) / 4 for share in (4 / 9, 6 / 9, 1.0)]
     assert [event.ready_s for event in found.events] == pytest.approx(last, rel=0.01)
 
@@ -147,7 +147,7 @@ def test_gradients_that_are_accumulated_are_reduced_in_the_last_microbatchs_back
 def test_gradients_that_every_microbatch_reduces_are_no_accumulated_ones(
     tmp_path: Path, topology: Topology
 ) -> None:
-    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward=2, parameters=3_000_000)
+    found = profile(tmp_path, topology, ["r0m0"] * 4, BUCKETS, backward_passes=2, parameters=3_000_000)
     assert [event.ready_s for event in found.events] == pytest.approx([4 / 9, 6 / 9, 1.0], rel=0.01)
 
 
@@ -155,11 +155,22 @@ def test_weights_are_gathered_for_each_microbatch_whose_gradients_are_accumulate
     tmp_path: Path, topology: Topology
 ) -> None:
     weights = [call("nccl:_allgather_base", 880 + at) for at in range(4)]
-    found = profile(tmp_path, topology, ["r0m0"] * 4, [*weights, *AT_ONCE], backward=2)
+    found = profile(tmp_path, topology, ["r0m0"] * 4, [*weights, *AT_ONCE], backward_passes=2)
     twelfths = [event.needed_s and round(12 * event.needed_s) for event in found.events]
     first, second = [0, 1, 2, 4], [6, 7, 8, 10]
     assert twelfths == [*first, *second, None, None]
     assert [round(12 * event.ready_s) for event in found.events[-2:]] == [10, 12]
+
+
+def test_weights_that_are_gathered_once_are_there_before_the_first_microbatch(
+    tmp_path: Path, topology: Topology
+) -> None:
+    step = [call(f"nccl:{name}", 900) for name in ["_allgather_base"] * 4 + ["_reduce_scatter_base"] * 4]
+    step = [{**each, "at_ns": each["at_ns"] + place * MS} for place, each in enumerate(step)]
+    found = profile(tmp_path, topology, ["r0m0"] * 4, step, backward_passes=2, parameters=4_000_000)
+    needed = [event.needed_s and round(24 * event.needed_s) for event in found.events]
+    reduced = [round(24 * event.ready_s) for event in found.events[4:]]
+    assert (needed[:3], reduced) == ([0, 1, 2], [18, 20, 22, 24])
 
 
 def test_calls_that_the_gpu_slows_down_lie_where_they_were_launched(

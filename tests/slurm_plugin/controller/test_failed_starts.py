@@ -62,6 +62,21 @@ def test_a_refused_job_stops_nobody_a_second_time(tmp_path: Path, policy: str) -
     assert bool(lost) <= bool(refusals(site, bad))
 
 
+@pytest.mark.parametrize("drained", ["r0m0", "r0m1"])
+@pytest.mark.parametrize(
+    "policy", [*policy_names(), "srsf-delay:lease_s=5,lease_restarts=0", "dally:lease_s=20"]
+)
+def test_no_job_on_a_drained_node_is_stopped(tmp_path: Path, policy: str, drained: str) -> None:
+    site = Site(tmp_path, racks([[4, 4]]), policy)
+    running = [training(site, time_limit_s=hours * HOUR_S) for hours in (10, 9)]
+    site.live(30)
+    (stays,) = (job for job in running if [*site.nodes(job)] == [drained])
+    site.slurm.set_node(drained, "drain")
+    short(site)
+    site.run_to(900)
+    assert stays not in stops(site)
+
+
 def test_a_job_that_slurm_does_not_change_is_tried_ever_more_rarely_whoever_ends(tmp_path: Path) -> None:
     site = Site(tmp_path, FOUR, "srtf")
     stuck = short(site)

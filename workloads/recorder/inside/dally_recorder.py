@@ -47,7 +47,7 @@ class RankRecorder:
         sent: Messages from rank to rank that Flight Recorder does not see: group, bytes, time, peer, and when
             the rank began and ended to wait for it, 0 if it did not.
         received: The same where they are asked for.
-        backward: Backward passes before each of these steps, one for each microbatch.
+        backward_passes: Those before each of these steps, one for each microbatch.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class RankRecorder:
         self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
         self.sent: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
         self.received: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
-        self.backward: deque[int] = deque(maxlen=_MOST_STEPS)
+        self.backward_passes: deque[int] = deque(maxlen=_MOST_STEPS)
         self._passes, self._within_pass = 0, False
         self._folder = folder
         self._process = os.getpid()
@@ -164,10 +164,10 @@ class RankRecorder:
             if first is None:  # none has stepped, or what searched for a learning rate is gone
                 self._optimizer = weakref.ref(optimizer)
                 self.steps.clear()
-                self.backward.clear()
+                self.backward_passes.clear()
             if first in (None, optimizer):
                 self.steps.append(time.time_ns())
-                self.backward.append(self._passes)
+                self.backward_passes.append(self._passes)
                 self._passes = 0
 
     def _parameters(self) -> int:
@@ -227,7 +227,7 @@ class RankRecorder:
                 "sent": list(self.sent),
                 "received": list(self.received),
                 "parameters": self._parameters(),
-                "backward": statistics.median_low(self.backward or [0]),
+                "backward_passes": statistics.median_low(self.backward_passes or [0]),
             }
             path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
             if not self.steps and path.exists():

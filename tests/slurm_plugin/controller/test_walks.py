@@ -259,33 +259,40 @@ class Walk:
         slurm.refuse.clear()
         site.run_to(600)
 
-        site.submit(grace_s=90, user=ME, **whole)
+        cancelled = site.submit(grace_s=30, user=ME, **whole)
         site.run_to(750)
-        waits = site.submit(**small)
+        site.submit(**small)
         site.run_to(760)
+        slurm.cancel(cancelled)
+        site.run_to(900)
+
+        site.submit(grace_s=90, user=ME, **whole)
+        site.run_to(1050)
+        waits = site.submit(**small)
+        site.run_to(1060)
         self._lose_a_rack()
-        site.run_to(765)
+        site.run_to(1065)
         slurm.cancel(waits)
         waits = site.submit(**small)
-        site.run_to(770)
+        site.run_to(1070)
         slurm.release(waits)
-        site.run_to(775)
+        site.run_to(1075)
         slurm.hold(waits, Hold.USER)
-        site.run_to(1000)
+        site.run_to(1300)
 
         slurm.rules, slurm.start_delay_s = {"gpu": Partition("gpu", 300.0)}, 1e6
         site.submit(time_limit_s=1000.0, **small)
         site.submit(**small)
-        site.run_to(1500)
+        site.run_to(1800)
         for job in self._shown():
             slurm.cancel(job.job_id)
         slurm.rules = {}
         self._lose_a_rack()  # it comes back
         starts = site.submit(**whole)
-        site.run_to(1510)
+        site.run_to(1810)
         self._lose_a_rack()
         slurm.cancel(starts)
-        site.run_to(1520)
+        site.run_to(1820)
         slurm.start_delay_s = 0.0
         self.check()
 

@@ -33,21 +33,25 @@ SLOW = {
     "analysis/studies/test_fragments.py",
     "analysis/studies/test_parallel_plans.py",
     "analysis/studies/test_predictor_validation.py",
+    "dally/policies/dally/test_oracle.py",
     "dally/scheduling/recording/test_replay.py",
     "dally/traces/test_acme.py",
+    "dally/traces/test_csv_roundtrip.py",
     "dally/traces/test_generators.py",
     "docs/test_extending.py",
+    "docs/test_preemptible_scripts.py",
     "docs/test_site.py",
     "fuzz/test_formats.py",
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",
     "simulator/test_knowledge.py",
-    "simulator/test_stall_detector.py",
     "simulator/test_properties.py",
     "simulator/test_real_traces.py",
     "simulator/test_rebuilt.py",
     "simulator/test_scale.py",
+    "simulator/test_stall_detector.py",
     "slurm_plugin/controller/test_crashes.py",
+    "slurm_plugin/controller/test_cycle_cost.py",
     "slurm_plugin/controller/test_failed_starts.py",
     "slurm_plugin/controller/test_node_room.py",
     "slurm_plugin/controller/test_oldest_first.py",
@@ -58,21 +62,14 @@ SLOW = {
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
     "slurm_plugin/test_soak.py",
-    "workloads/elastic/test_run.py",
-    "workloads/forked/test_run.py",
-    "workloads/test_emulated.py",
-    "workloads/test_preload_client.py",
-    "workloads/test_recorder.py",
-    "workloads/test_train.py",
-    "workloads/test_training.py",
 }
-"""Files that take 5 s and more; they and those that start daemons are left out of `scripts/test.sh quick`.
+"""Files that take long; they and the folders below are left out of `scripts/test.sh quick`.
 
-So are single tests of other files that take 3 s and more: they carry the mark themselves.
+So are single tests of other files that take over 2 s: they carry the mark themselves.
 """
 
-DAEMONS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed")
-"""Folders whose tests start processes or shape networks."""
+SLOW_FOLDERS = ("dally/hosts", "profiler", "slurm_plugin/local_cluster", "testbed", "workloads")
+"""Folders whose tests start processes, shape networks or train: importing torch alone takes 3 s."""
 
 ONE_WORKER = {
     "analysis/advise/test_command.py",
@@ -184,7 +181,7 @@ def _without_group(name: str) -> str:
 
 
 def _is_slow(path: Path) -> bool:
-    return str(path) in SLOW or any(path.is_relative_to(each) for each in DAEMONS)
+    return str(path) in SLOW or any(path.is_relative_to(each) for each in SLOW_FOLDERS)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.conftest import DAEMONS, ONE_WORKER, SLOW, TESTS
+from tests.conftest import ONE_WORKER, SLOW, SLOW_FOLDERS, TESTS
 
 
-@pytest.mark.parametrize("name", sorted({*SLOW, *ONE_WORKER, *DAEMONS}))
+@pytest.mark.parametrize("name", sorted({*SLOW, *ONE_WORKER, *SLOW_FOLDERS}))
 def test_what_is_listed_is_there(name: str) -> None:
     assert (TESTS / name).exists()

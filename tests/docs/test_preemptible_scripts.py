@@ -34,7 +34,7 @@ def site(cluster_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Real
     except DallyError as error:
         pytest.fail(str(error), pytrace=False)
     write_programs(local_slurm.work)
-    real = RealSite(local_slurm, "dally:timers=no-wait,lease_s=8")
+    real = RealSite(local_slurm, "dally:timers=no-wait,lease_s=1")
     yield real
     real.journal.close()
     local_slurm.stop()

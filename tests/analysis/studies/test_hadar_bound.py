@@ -37,6 +37,7 @@ def test_hadar_alone_does_the_same() -> None:
     assert run_hadar(BoundInstance(((1, "fast"), (1, "slow")), (job,)))[0] == pytest.approx(2 / 4)
 
 
+@pytest.mark.slow
 def test_hadar_reaches_what_its_bound_guarantees() -> None:
     for instance in (draw(seed, jobs=3) for seed in range(5)):
         best = optimum(instance)

@@ -40,6 +40,7 @@ def sections(page: Path) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 def test_one_command_runs_a_study_and_fills_its_page_class_by_class(page: Path) -> None:
     result = run(page.parent)
     assert (result.exit_code, "12 runs, 12 of them to do" in result.output) == (0, True), result.output
@@ -59,6 +60,7 @@ def test_one_command_runs_a_study_and_fills_its_page_class_by_class(page: Path) 
     assert sections(page) == written
 
 
+@pytest.mark.slow
 def test_an_effect_is_the_opposite_way_of_a_difference(page: Path) -> None:
     run(page.parent)
     written = sections(page)

@@ -59,6 +59,7 @@ def test_the_documented_example_is_a_policy(monkeypatch: pytest.MonkeyPatch, tmp
     a_rebuilt_policy_decides_the_same("smallest-first", stopped)
 
 
+@pytest.mark.slow
 def test_the_documented_tests_pass_for_the_documented_example(tmp_path: Path) -> None:
     example, properties = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.S)
     (tmp_path / "my_package").mkdir()

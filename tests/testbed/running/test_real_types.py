@@ -27,7 +27,7 @@ SPEEDS = {"v100": 1.0, "k80": 0.5}
 TFLOPS = {gpu_type: 0.08 * speed for gpu_type, speed in SPEEDS.items()}
 """So slow that a step of MobileNetV3 takes about the 0.1 s of the tests' profile on the faster type."""
 
-FORKED = job("forked", 1, 90.0, kind=JobKind.FORKED, max_copies=4)
+FORKED = job("forked", 1, 60.0, kind=JobKind.FORKED, max_copies=4)
 SHORT = job("short", 1, 4.0, submit_s=8.0, gpu_type="v100")
 
 

@@ -190,6 +190,7 @@ def test_who_is_stopped_may_stop_others_at_once() -> None:
     assert times(result, "pair") == [1.0, 1000.001]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=worlds(models=("", "resnet50", "bert-large"), varying=True))
 def test_whoever_could_act_at_once_is_asked_at_once(world: World) -> None:
@@ -231,6 +232,7 @@ def test_a_gang_as_large_as_the_cluster_starts_while_small_jobs_go_on_for_ever(k
     assert times(alone, "gang0")[0] > jobs[-1].submit_s
 
 
+@pytest.mark.slow
 def test_the_less_of_an_equal_share_gangs_are_sure_of_the_less_others_wait() -> None:
     """Twenty gangs need the whole cluster for twenty times 2,000 s; one after another they would stop all."""
     jobs, machines = sustained(2, 2000, gangs=20), racks([[4, 4]])

@@ -298,4 +298,6 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.parent} is not a run folder: cannot read {path.name}") from error
+        held = sorted(str(run.parent) for run in path.parent.glob(f"*/{RUN}"))
+        instead = f"; name one of the runs in it: {', '.join(held)}" if held else ""
+        raise InputError(f"{path.parent} is not a run folder: cannot read {path.name}{instead}") from error

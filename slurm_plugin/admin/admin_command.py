@@ -64,7 +64,9 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
     help="hold: the controller decides. hint: job_submit.lua alone gives Slurm hints, no controller.",
 )
 @click.option(
-    "--slurm-conf", type=click.Path(path_type=Path), help="Folder of slurm.conf; $SLURM_CONF's by default."
+    "--slurm-conf",
+    type=click.Path(path_type=Path),
+    help="slurm.conf, or its folder; $SLURM_CONF's by default.",
 )
 @click.option(
     "--units",
@@ -84,6 +86,8 @@ def install_command(
     written over.
     """
     conf_dir = slurm_conf or Path(os.environ.get("SLURM_CONF") or SLURM_CONF).parent
+    if conf_dir.name == "slurm.conf":
+        conf_dir = conf_dir.parent
     target = InstallTarget(
         config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
     )

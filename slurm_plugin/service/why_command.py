@@ -115,7 +115,7 @@ def _learnt(learnt: Mapping[str, Any]) -> Iterator[str]:
     yield from (belief_words(belief, learnt["basis"]) for belief in learnt["beliefs"])
     if not learnt["beliefs"] and learnt["basis"] != "no profile":
         sure = percent(learnt["waiting_sigma"])
-        yield f"{learnt['basis']}, no step times yet: waits for the network as predicted, give or take {sure}"
+        yield f"no step times yet: its {learnt['basis']} tells what the network costs it, give or take {sure}"
     if check := learnt["check"]:
         slower = "slower than its placement explains: " if check["slower"] else ""
         yield f"{slower}{check['words']}"

@@ -27,6 +27,7 @@ from slurm_plugin.submit.submission import (
     fixed_reason,
     has_even_shares,
     learn_folder,
+    overlooked,
     read_submission,
 )
 from slurm_plugin.submit.training_hint import with_plan
@@ -96,11 +97,11 @@ def main() -> None:
             print(f"dally-sbatch {__version__}")
             return
         outcome = decide(submission, os.urandom(8).hex())
-        for note in outcome.notes:
+        for note in (*overlooked(submission), *outcome.notes):
             print(f"dally-sbatch: {note}", file=sys.stderr)
         if "dry-run" in submission.asked:
             print(shlex.join(outcome.command))
-            print(_understood(outcome.request))
+            print(_understood(outcome.request, submission))
             return
         os.environ.update(outcome.variables)
         if folder := _learn_folder(submission):
@@ -220,17 +221,19 @@ def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, 
     return head.split(b"\r\n")[0].decode("ascii", "replace"), told if isinstance(told, dict) else None
 
 
-def _understood(request: Request | None) -> str:
+def _understood(request: Request | None, submission: Submission) -> str:
     """What Dally is told, in words."""
     if request is None:
-        return "Dally: not told of this job"
+        return "Dally: is told nothing of this job"
     parts = [f"model {request.model}" if request.model else "model not known"]
     if request.plan:
         parts.append(f"plan {request.plan} with batches of {request.batch}")
-    if request.signal:
-        parts.append(f"writes a checkpoint on {request.signal} within {request.grace_s} s")
-    else:
+    if not request.signal:
         parts.append("never preempted")
+    elif "no-requeue" in submission.settings:
+        parts.append("never preempted, as --no-requeue says")
+    else:
+        parts.append(f"writes a checkpoint on {request.signal} within {request.grace_s} s")
     if request.min_gpus or request.max_gpus:
         parts.append(f"{request.min_gpus or 'as asked'} to {request.max_gpus or 'as asked'} GPUs")
     if request.max_copies > 1:
@@ -238,6 +241,8 @@ def _understood(request: Request | None) -> str:
     if request.progress:
         told = "its step times are told" if request.progress.endswith(STEP_FILE) else "reports its progress"
         parts.append(f"{told} in {request.progress}")
+    if folder := _learn_folder(submission):
+        parts.append(f"what its ranks send is recorded in {folder}/JOB")
     if request.companion_of:
         parts.append(f"companion of job {request.companion_of}")
     if request.held:

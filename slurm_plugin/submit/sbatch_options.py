@@ -115,6 +115,11 @@ def split_words(words: Sequence[str], own: Mapping[str, HasArg], more_options: M
     return Words(tuple(found), tuple(left))
 
 
+def is_known(name: str) -> bool:
+    """Whether an option with this full name is sbatch's own, of no plugin."""
+    return name in _KNOWN
+
+
 def set_by_variables(variables: Mapping[str, str]) -> dict[str, str | None]:
     """The options that environment variables set, as far as they matter here."""
     return {

@@ -3,15 +3,22 @@
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from dally.errors import InputError
 from slurm_plugin.constraint import alternatives
 from slurm_plugin.request import MARK, SIGNALS, SWITCH_WAIT_S, Request
-from slurm_plugin.submit.sbatch_options import HasArg, MoreOptions, Words, set_by_variables, split_words
+from slurm_plugin.submit.sbatch_options import (
+    HasArg,
+    MoreOptions,
+    Words,
+    is_known,
+    set_by_variables,
+    split_words,
+)
 
 _REQUEST_NAMES = (
     "model parallel global-batch checkpoint-signal checkpoint-grace min-gpus max-gpus copies progress "
@@ -19,6 +26,8 @@ _REQUEST_NAMES = (
 )
 _REQUEST = dict.fromkeys(_REQUEST_NAMES.split(), HasArg.REQUIRED)
 _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.NO}
+
+_COUNTS = ("global-batch", "min-gpus", "max-gpus", "copies")
 
 _FIXES = "nodefile prefer batch contiguous spread-job clusters cluster-constraint"
 _OF_SEGMENTS = ("consolidate-segments", "spread-segments")
@@ -30,6 +39,7 @@ _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".batch", ".job", ".py")
 _ZERO = re.compile(r"(?:.*[:=])?0+")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")
 _WHOLE = re.compile(r"[0-9]{1,9}")
+_OFTEN_MISPLACED = ("model", "checkpoint-signal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class Submission:
             a later one over an earlier one.
         asked: Dally's options that hold, by name: of the script, the command line.
         stdin: The script, if it came from standard input.
-        script: The script, wherever it came from; empty if it cannot be read.
+        script: The script, wherever it came from.
     """
 
     words: tuple[str, ...]
@@ -69,7 +79,7 @@ def read_submission(
         more_options: See `split_words`.
 
     Raises:
-        InputError: An option of Dally is wrong, or the job is heterogeneous.
+        InputError: An option of Dally is wrong, the script cannot be read, or the job is heterogeneous.
     """
     line = split_words(arguments, _OWN, more_options)
     given = {option.name: option.value for option in line.options}
@@ -79,7 +89,7 @@ def read_submission(
     _refuse_script(given.get("model"), bool(positional) or "wrap" in given)
     stdin = None if positional or "wrap" in given else read_stdin()
     script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
-    if positional:
+    if positional and positional[0] != ":":
         script = _read_script(positional[0], given.get("chdir"), variables.get("PATH", ""))
     lines = split_words(marked_words(script, "#SBATCH", "#SLURM"), {}, more_options)
     if positional[:1] == (":",) or (lines.rest and lines.rest[0].lower() in ("hetjob", "packjob")):
@@ -120,7 +130,7 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
     except InputError as error:
         return str(error)
     if not (asks_for_gpus(settings) or "exclusive" in settings):  # Slurm gives whole nodes with their GPUs
-        return "it asks for no GPUs"
+        return "the job asks for no GPUs"
     named = (settings.get("partition") or "").split(",")
     strange = [name for name in named if name and name not in partitions]
     return f"partition {strange[0]} is not Dally's" if strange else ""
@@ -170,7 +180,8 @@ def build_request(submission: Submission, tag: str) -> Request:
     grace = asked.get("checkpoint-grace")
     if grace is not None and "checkpoint-signal" not in asked:
         raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR2")
-    copies = _count("copies", asked.get("copies", "1"))
+    counts = {name: _count(name, asked[name], least=1) for name in _COUNTS if name in asked}
+    copies = counts.get("copies", 1)
     settings = submission.settings
     if asked.keys() & {"min-gpus", "max-gpus"} and settings.get("segment") not in (None, "0", "1"):
         raise InputError(
@@ -186,11 +197,11 @@ def build_request(submission: Submission, tag: str) -> Request:
     return Request(
         model=asked.get("model", ""),
         plan=asked.get("parallel", "").replace(" ", ""),
-        batch=_count("global-batch", asked.get("global-batch", "0")),
+        batch=counts.get("global-batch", 0),
         signal=_signal(asked["checkpoint-signal"]) if "checkpoint-signal" in asked else "",
         grace_s=60 if grace is None else _seconds(grace),
-        min_gpus=_count("min-gpus", asked.get("min-gpus", "0")),
-        max_gpus=_count("max-gpus", asked.get("max-gpus", "0")),
+        min_gpus=counts.get("min-gpus", 0),
+        max_gpus=counts.get("max-gpus", 0),
         max_copies=copies,
         tag=tag,
         held="hold" in settings,
@@ -199,6 +210,24 @@ def build_request(submission: Submission, tag: str) -> Request:
         nodes=settings.get("nodelist") or "",
         **_switches(settings.get("switches") or ""),
     )
+
+
+def overlooked(submission: Submission) -> Iterator[str]:
+    """A line for each thing in which the user seems to mean an option of Dally, and that is none."""
+    lines = submission.script.split("\n")
+    for number, line in enumerate(lines[_first_command(lines) :], _first_command(lines) + 1):
+        if line.startswith("#DALLY"):
+            yield f"note: line {number} of the script counts for nothing: it is a #DALLY line below a command"
+    for name in _OFTEN_MISPLACED:
+        behind = any(word.partition("=")[0] == f"--{name}" for word in submission.rest[1:])
+        if behind and name not in submission.asked:
+            yield (
+                f"note: --{name} stands behind the script's name, so the script gets it; "
+                "Dally's options stand before"
+            )
+    for name in submission.settings:
+        if not is_known(name) and (near := get_close_matches(name, _OWN, n=1, cutoff=0.75)):
+            yield f"note: --{name} is not Dally's; did you mean --{near[0]}?"
 
 
 def learn_folder(submission: Submission) -> Path | None:
@@ -220,12 +249,17 @@ def _refuse_script(model: str | None, has_script: bool) -> None:
 
 
 def _read_script(name: str, chdir: str | None, path: str) -> str:
-    """The script that sbatch would find; empty if it cannot be read, of which sbatch then tells."""
-    folders = [""] if name.startswith((".", "/")) else [chdir or "", *path.split(os.pathsep)]
-    file = next((Path(folder, name) for folder in folders if Path(folder, name).is_file()), None)
-    with suppress(OSError):
-        return file.read_bytes().decode("utf-8", "surrogateescape") if file else ""
-    return ""
+    """The script that sbatch would find: in its folder, on the search path, then where the user is.
+
+    Raises:
+        InputError: There is none, or it cannot be read.
+    """
+    folders = [""] if name.startswith((".", "/")) else [chdir or "", *path.split(os.pathsep), ""]
+    file = next((Path(folder, name) for folder in folders if Path(folder, name).is_file()), Path(name))
+    try:
+        return file.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise InputError(f"cannot read the script {name!r}: {error.strerror}") from error
 
 
 def marked_words(script: str, *marks: str) -> list[str]:
@@ -236,13 +270,18 @@ def marked_words(script: str, *marks: str) -> list[str]:
     Raises:
         InputError: A quote is left open, as sbatch refuses it, too.
     """
+    lines = script.split("\n")
     found: list[str] = []
-    for line in script.split("\n"):
+    for line in lines[: _first_command(lines)]:
         if mark := next((mark for mark in marks if line.startswith(mark)), ""):
             found += _words_of_line(line, line[len(mark) :])
-        elif line.strip() and not line.lstrip().startswith("#"):
-            break
     return found
+
+
+def _first_command(lines: Sequence[str]) -> int:
+    """The place of the first command among the lines of a script."""
+    commands = (at for at, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
+    return next(commands, len(lines))
 
 
 def _words_of_line(line: str, options: str) -> list[str]:
@@ -326,7 +365,9 @@ def _seconds(text: str, what: str = "checkpoint grace") -> int:
     return seconds
 
 
-def _count(name: str, text: str) -> int:
-    if not _WHOLE.fullmatch(text):
-        raise InputError(f"--{name} is {text!r}, must be a whole number")
+def _count(name: str, text: str, least: int = 0) -> int:
+    if not _WHOLE.fullmatch(text) or int(text) < least:
+        raise InputError(
+            f"--{name} is {text!r}, must be a whole number{f', at least {least}' if least else ''}"
+        )
     return int(text)

@@ -51,10 +51,11 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
     except InputError as error:
         if said:
             raise
-        unread = f"no plan is read from the command line: {error}; say it with --parallel"
+        how = "--parallel" if request.model else "--model and --parallel"
+        unread = f"no plan is read from the command line: {error}; say it with {how}"
         if request.batch:
             raise InputError(unread) from None
-        told = is_transformer(model) and (found.plan or found.problem)
+        told = found.problem if not model else is_transformer(model) and (found.plan or found.problem)
         return request, (f"note: {unread}",) if told else ()
     notes = []
     if found.plan:

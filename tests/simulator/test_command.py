@@ -198,6 +198,10 @@ def test_why_tells_the_life_of_a_job(trace: Path, tmp_path: Path) -> None:
 def test_why_names_jobs_that_are_there(trace: Path, tmp_path: Path) -> None:
     simulate(trace, tmp_path / "out", "--policy", "fifo")
     refused(dally("why", "j99", "--run", str(tmp_path / "out" / "fifo")), "has no job 'j99'; there are j9")
+    refused(
+        dally("why", "j99", "--run", str(tmp_path / "out")),
+        f"name one of the runs in it: {tmp_path}/out/fifo",
+    )
 
 
 def test_why_refuses_what_is_no_run_folder(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def shape(site: SiteFacts) -> Finding:
             f"uneven: {largest} has {most} GPU nodes, {smallest} has {least}",
             "see whether nodes are missing from a switch; if it is so in truth, all is well",
         )
-    return ok(f"{len(sizes)} racks of {least} to {most} GPU nodes")
+    each = f"{least} to {most}" if least < most else f"{most}"
+    return ok(f"{len(sizes)} racks of {each} GPU nodes each")
 
 
 def own_topology(site: SiteFacts) -> Finding:

@@ -156,7 +156,7 @@ def health(site: SiteFacts) -> Finding:
     if site.health_error and site.hint_mode:
         return ok("no controller answers; hint mode needs none")
     if site.health_error:
-        return warning(f"{url}: {site.health_error}", "systemctl start dally-controller, and see its log")
+        return warning(site.health_error, "systemctl start dally-controller, and see its log")
     return ok(f"{url} answers")
 
 

@@ -201,7 +201,11 @@ WARNINGS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("profiles", changed(profiles=0), "no profiles"),
     ("profiles", changed(stand_ins=("no profile on GPU type h100 for m",)), "no profile on GPU type h100"),
     ("state folder", changed(state_dir=StateFolder(0, 0o700, 10**10)), "belongs to uid 0"),
-    ("controller", changed(health_error="refused"), "http://h: refused"),
+    (
+        "controller",
+        changed(health_error="no controller answers at http://h"),
+        "no controller answers at http://h",
+    ),
 ]
 
 
@@ -237,6 +241,7 @@ NOTES: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("gres devices", changed(gres_lines=None), "no gres.conf here"),
     ("topology plugin", yaml_of((25, 5)), "topology.yaml is what Slurm reads"),
     ("blocks", changed(blocks=BlockTopology({2: {"n1": "r1"}}, True)), "jobs get --segment=1"),
+    ("racks", topology(r1=("n1", "n2"), r2=("n3", "n4")), "2 racks of 2 GPU nodes each"),
     ("partition topology", changed(partitions={"gpu": {"Topology": "fabric2"}}), "topology fabric2"),
     ("memory", settings(JobDefaults="(null)", DefMemPerCPU="2000"), "has a default"),
     ("memory", settings(SelectTypeParameters="CR_CORE", JobDefaults="(null)"), "not counted"),

@@ -310,6 +310,15 @@ def test_the_commands_tell_what_they_do_and_a_dry_run_does_nothing(root: Path) -
 
 
 @pytest.mark.usefixtures("_on_path")
+def test_slurm_conf_is_named_itself_or_by_its_folder(root: Path) -> None:
+    named, by_folder = (
+        dally_slurm(root, "install", "--dry-run", *install_options(root), "--slurm-conf", str(root / where))
+        for where in ("slurm/slurm.conf", "slurm")
+    )
+    assert (named.exit_code, named.stdout) == (0, by_folder.stdout)
+
+
+@pytest.mark.usefixtures("_on_path")
 def test_a_folder_without_slurm_conf_is_refused_in_one_line(root: Path) -> None:
     result = dally_slurm(root, "install", "--slurm-conf", str(root / "units"))
     assert result.exit_code == 1

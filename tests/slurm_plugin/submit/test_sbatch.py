@@ -168,6 +168,14 @@ def test_a_dry_run_shows_the_command_and_submits_nothing(site: Site) -> None:
     assert not site.record.exists()
 
 
+def test_a_dry_run_says_what_is_recorded_and_that_a_job_that_keeps_its_place_is_not_preempted(
+    site: Site,
+) -> None:
+    done = site.submit("--dry-run", "--no-requeue", "--checkpoint-signal=USR1", "--learn=records", "job.sh")
+    assert "never preempted, as --no-requeue says" in done.stdout
+    assert f"is recorded in {site.folder}/records/JOB" in done.stdout
+
+
 @pytest.mark.parametrize("option", ["--help", "-h", "--version", "-V"])
 def test_help_and_version_are_our_own(site: Site, option: str) -> None:
     done = site.submit(option)

@@ -12,6 +12,7 @@ from slurm_plugin.submit.submission import (
     fixed_reason,
     has_even_shares,
     marked_words,
+    overlooked,
     read_submission,
 )
 
@@ -51,7 +52,6 @@ def test_sbatch_gets_its_own_options_as_they_were(line: str, words: list[str], r
         ("job.sh", "#SBATCH -G1\n#SBATCH -G4\n", {}, {"gpus": "4"}),
         ("-G3", "#SBATCH -N1\n", {}, {"gpus": "3", "nodes": "1"}),
         ("-- job.sh", "#SBATCH -G1\n", {}, {"gpus": "1"}),
-        ("-G3 missing.sh", "", {}, {"gpus": "3"}),
     ],
 )
 def test_the_command_line_wins_over_the_environment_over_the_script(
@@ -60,12 +60,12 @@ def test_the_command_line_wins_over_the_environment_over_the_script(
     assert read(line, script, variables).settings == settings
 
 
-@pytest.mark.parametrize("place", ["here", "chdir", "path"])
+@pytest.mark.parametrize("place", ["here", "chdir", "path", "here, with --chdir"])
 def test_the_script_is_found_where_sbatch_finds_it(place: str, tmp_path: Path) -> None:
-    folder = tmp_path if place == "here" else tmp_path / place
+    folder = tmp_path if place.startswith("here") else tmp_path / place
     folder.mkdir(exist_ok=True)
     (folder / "found.sh").write_text("#DALLY --model=a\n")
-    options = ["--chdir=chdir"] if place == "chdir" else []
+    options = ["--chdir=chdir"] if "chdir" in place else []
     submission = read_submission([*options, "found.sh"], {"PATH": "path"}, bytes, dict)
     assert submission.asked == {"model": "a"}
 
@@ -105,6 +105,7 @@ def test_the_command_line_wins_over_dally_lines() -> None:
         ("--model", "", "--model needs a value"),
         ("--model= job.sh", "", "--model needs a value"),
         ("--dry-run=yes job.sh", "", "--dry-run takes no value, got 'yes'"),
+        ("-G3 missing.sh", "", "cannot read the script 'missing.sh': No such file or directory"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -> None:
@@ -126,13 +127,13 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("-G1 -p main", ""),
         ("-G1 -p main,gpu", ""),
         ("-G1 -p main,cpu", "partition cpu is not Dally's"),
-        ("-N2", "it asks for no GPUs"),
+        ("-N2", "the job asks for no GPUs"),
         ("-N2 --exclusive", ""),
         ("-N2 --exclusive=user", "--exclusive=user fixes the placement"),
-        ("--gpus=0", "it asks for no GPUs"),
-        ("--gres=gpu:0", "it asks for no GPUs"),
-        ("--gres=none", "it asks for no GPUs"),
-        ("--gres=gpumem:4", "it asks for no GPUs"),
+        ("--gpus=0", "the job asks for no GPUs"),
+        ("--gres=gpu:0", "the job asks for no GPUs"),
+        ("--gres=none", "the job asks for no GPUs"),
+        ("--gres=gpumem:4", "the job asks for no GPUs"),
         ("-G1 -w n1", ""),
         ("-G1 -F file", "--nodefile fixes the placement"),
         ("-G1 -x n1", ""),
@@ -185,6 +186,23 @@ def test_even_shares_are_told_from_those_that_nodes_may_divide_as_they_like(line
     assert has_even_shares(read(f"{line} job.sh").settings) is even
 
 
+@pytest.mark.parametrize(
+    ("line", "script", "told"),
+    [
+        ("--model=a job.sh --model=b", "set -e\n", ""),
+        ("job.sh --model=b", "", "note: --model stands behind the script's name, so the script gets it"),
+        ("job.sh", "# x\n\nset -e\n#DALLY --model=a\n", "note: line 4 of the script counts for nothing"),
+        ("--checkpoint-sig=USR2 job.sh", "", "is not Dally's; did you mean --checkpoint-signal?"),
+        ("--container-image=a job.sh", "", ""),
+        ("--ntask=2 job.sh", "", ""),
+    ],
+)
+def test_what_seems_meant_for_dally_and_is_not_is_told(line: str, script: str, told: str) -> None:
+    notes = " ".join(overlooked(read(line, script)))
+    assert told in notes
+    assert bool(told) == bool(notes)
+
+
 def test_script_and_environment_fix_the_placement_too() -> None:
     assert fixed_reason(read("-G1 job.sh", "#SBATCH -w ./hosts\n").settings, ("main",))
     assert fixed_reason(read("-G1 job.sh", "", {"SBATCH_CONSTRAINT": "a*2"}).settings, ("main",))
@@ -229,6 +247,7 @@ def test_the_request_says_what_the_user_said(line: str, request_: Request) -> No
         ("--min-gpus=-1", "--min-gpus is '-1', must be a whole number"),
         ("--min-gpus=4 --max-gpus=2", "min_gpus 4 is more than max_gpus 2"),
         ("--copies=two", "--copies is 'two', must be a whole number"),
+        ("--max-gpus=0", "--max-gpus is '0', must be a whole number, at least 1"),
         ("--copies=4 -N2 --gres=gpu:2", "--copies with --nodes=2; a copy is one node"),
         ("--copies=4 --gpus=2", "--copies needs the GPUs of one copy by --gpus-per-node"),
         ("--model=a;b", "model is 'a;b'"),

@@ -72,7 +72,7 @@ def test_the_model_may_be_spelled_out_by_the_script() -> None:
         ("--parallel=tp=8,sequence=9 job.sh", "a plan needs --global-batch=N, the sequences of a step"),
         (
             "--global-batch=8 job.sh",
-            "no plan is read from the command line: it names none; say it with --parallel",
+            "no plan is read from the command line: it names none; say it with --model and --parallel",
         ),
         ("--parallel=xp=8 job.sh", "plan: 'xp=8' is not a part of a plan; valid: tp, pp"),
         ("--parallel=zero=9,sequence=9 --global-batch=8 job.sh", "plan: zero is 9, must be 0 to 3"),
@@ -105,6 +105,11 @@ def test_a_plan_that_cannot_be_read_is_said_where_it_would_count(model: str) -> 
         if model == "llama3-70b"
         else ()
     )
+
+
+def test_a_plan_that_cannot_be_read_is_said_of_a_job_without_a_model() -> None:
+    _, (note,) = submit("job.sh", MEGATRON.replace(" 8 ", " $TP "))
+    assert note.endswith("tensor-model-parallel-size is $TP; say it with --model and --parallel")
 
 
 def test_a_plan_without_a_known_transformer_is_told_to_be_useless() -> None:

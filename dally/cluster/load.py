@@ -31,6 +31,17 @@ def shipped_clusters() -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (name.rstrip("0123456789"), len(name), name)))
 
 
+def names_links(path: str | Path) -> bool:
+    """Whether the files of a cluster that can be loaded give its links; for others defaults hold."""
+    if str(path) in shipped_clusters():
+        return True
+    if Path(path).is_dir():
+        return False
+    text = read_text(Path(path), "replace")
+    is_table = header_of(text) in (PHILLY_COLUMNS, LINGJUN_COLUMNS)
+    return not (is_table or _SLURM.search(text) or _TOPOLOGY.search(text))
+
+
 def load_cluster(
     path: str | Path,
     *,

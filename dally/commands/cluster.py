@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.cluster import load_cluster, shipped_clusters, write_toml
-from dally.cluster.load import MACHINES_PER_RACK
+from dally.cluster.load import MACHINES_PER_RACK, names_links
 from dally.cluster.summary import cluster_data, left_out_line, level_summaries, machine_kinds
 from dally.cluster.topology import Link, Topology
 
 _MOST_LINKS = 3
+_DEFAULT_LINKS = "! these files name no links, so the speeds are defaults"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 _EPILOG = f"""\b
@@ -50,10 +51,14 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
         click.echo(write_toml(topology), nl=False)
         if line := left_out_line(topology):
             click.echo(line, err=True)
+        if not names_links(cluster):
+            click.echo(f"{_DEFAULT_LINKS}: correct them", err=True)
     elif as_json:
         click.echo(json.dumps(cluster_data(topology), indent=2))
     else:
         _show(topology)
+        if not names_links(cluster):
+            click.echo(f"{_DEFAULT_LINKS}: correct them in what --to toml writes")
 
 
 def _show(topology: Topology) -> None:

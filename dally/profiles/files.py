@@ -214,8 +214,8 @@ def _require_one_kind(name: str, modes: Iterable[ProfileMode]) -> None:
     found = sorted({*modes})
     if len({mode.on_cpu for mode in found}) > 1:
         raise InputError(
-            f"profile set {name} mixes CPU and GPU profiles ({', '.join(found)}); keep nccl, imported and given "
-            "ones in one folder, gloo and emulated ones in another"
+            f"profile set {name} mixes CPU and GPU profiles ({', '.join(found)}); keep nccl, imported and "
+            "given ones in one folder, gloo and emulated ones in another"
         )
 
 

@@ -34,6 +34,17 @@ def test_uneven_levels_show_ranges_and_counts(tmp_path: Path) -> None:
     assert "2-8" in dally_cluster(str(tmp_path)).stdout
 
 
+def test_links_that_no_file_names_are_said_to_be_defaults(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text("NodeName=a,b Gres=gpu:v100:2\n")
+    assert "these files name no links" in dally_cluster(str(tmp_path)).stdout
+    toml = dally_cluster(str(tmp_path / "slurm.conf"), "--to", "toml")
+    assert "these files name no links" in toml.stderr
+    copy = tmp_path / "copy.toml"
+    copy.write_text(toml.stdout)
+    for named in (str(copy), "demo"):
+        assert "no links" not in dally_cluster(named).output
+
+
 def test_json_has_the_figures() -> None:
     figures = json.loads(dally_cluster("demo", "--json").stdout)
     assert (figures["machines"], figures["gpus"]) == (8, 64)

@@ -14,6 +14,8 @@ from profiler.commands import main as profile_models
 
 NOTEBOOKS = Path("analysis/notebooks")
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:analysis|dally|profiler|simulator|workloads)/[^)]*)\)")
+NOTEBOOK = re.compile(r"\]\(\.\./((?:\.\./)*)analysis/notebooks/(\w+)\.ipynb\)")
+AT_THE_TOP = re.compile(r"\]\(\.\./((?:\.\./)*)(CHANGELOG|CONTRIBUTING)\.md")
 COMMANDS = "<!-- commands -->"
 MARK = re.compile(r"^<!-- [a-z0-9-]+ -->\n", re.MULTILINE)
 
@@ -29,10 +31,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links to programs become their paths, as these are no pages; marks that tables are written by go."""
+    """Links lead to the pages made of other files; those to programs become paths, as these are no pages.
+
+    Marks that tables are written by go.
+    """
     if COMMANDS in markdown:
         pages = (*help_pages(dally, "dally"), *help_pages(profile_models, "profile-models"))
         markdown = markdown.replace(COMMANDS, "\n".join(pages))
+    markdown = NOTEBOOK.sub(r"](\1notebooks/\2.md)", markdown)
+    markdown = AT_THE_TOP.sub(lambda link: f"]({link[1]}{link[2].lower()}.md", markdown)
     return MARK.sub("", OUTSIDE.sub(r"\1 (`\2`)", markdown))
 
 

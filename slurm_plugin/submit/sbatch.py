@@ -224,7 +224,7 @@ def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, 
 def _understood(request: Request | None, submission: Submission) -> str:
     """What Dally is told, in words."""
     if request is None:
-        return "Dally: is told nothing of this job"
+        return "Dally is told nothing of this job"
     parts = [f"model {request.model}" if request.model else "model not known"]
     if request.plan:
         parts.append(f"plan {request.plan} with batches of {request.batch}")

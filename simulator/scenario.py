@@ -110,6 +110,8 @@ def simulate(
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[float, int], None] = lambda now, ended: None,
     record: bool = False,
+    log: EventLog | None = None,
+    keep: Callable[[int, JobRecord], None] = lambda place, record: None,
 ) -> Run:
     """Simulate one policy and write its run folder, if it is to have one.
 
@@ -120,6 +122,8 @@ def simulate(
         stop: True ends the run early; what it wrote is then marked incomplete.
         progress: Told of each moment: seconds on the clock and jobs that ended.
         record: Whether every fact and decision goes to facts.jsonl, for `dally replay`; with a folder only.
+        log: Where events go without a folder; None: nowhere.
+        keep: Given each record with its job's place in `scenario.jobs`, when the job ends.
 
     Raises:
         DallyError: The recording cannot be written, or a policy of another package is broken.
@@ -149,8 +153,13 @@ def simulate(
     else:
         scheduler = Scheduler(state, built)
     records = RunRecords(folder and folder / JOBS, scenario.jobs, scenario.too_large)
+
+    def kept(place: int, record: JobRecord) -> None:
+        records.add(place, record)
+        keep(place, record)
+
     with ExitStack() as open_files:
-        log: EventLog = NoEvents()
+        log = log or NoEvents()
         if folder is not None:
             log = EventLog(open_files.enter_context((folder / EVENTS).open("w", encoding="utf-8")))
         engine = Engine(
@@ -162,7 +171,7 @@ def simulate(
             SharedLinks(costs) if scenario.contention else None,
             stop=stop,
             progress=progress,
-            keep=records.add,
+            keep=kept,
             costs=costs,
             priorities=priorities,
         )

@@ -134,6 +134,7 @@ class AdvicePlan:
 
     Attributes:
         calibrated: Whether there are real starts to hold simulations of today's scheduler against.
+        base_known: Whether the calibration has simulated today's scheduler under the first case already.
         todays: What today's scheduler may be; the first if there are none.
         settings: Settings of Dally to try.
         cases: What is assumed of the jobs' models.
@@ -142,6 +143,7 @@ class AdvicePlan:
     """
 
     calibrated: bool
+    base_known: bool
     todays: Sequence[str]
     settings: Sequence[Setting]
     cases: Sequence[ModelAssumption]
@@ -152,7 +154,7 @@ class AdvicePlan:
     def simulations(self) -> int:
         """How many simulations this takes."""
         compared = len(self.settings) + 2 * (len(self.cases) - 1) + len(self.ratios) + 2 * len(self.rules)
-        return len(self.todays) * self.calibrated + 1 + compared
+        return len(self.todays) * self.calibrated + (not self.base_known) + compared
 
 
 def plan_simulations(
@@ -178,8 +180,10 @@ def plan_simulations(
         check_blocks(site)
     settings = [Setting(policy, "")] if policy else SETTINGS
     ratios = [ratio for ratio in RATIOS if ratio != DEFAULT_RATIO] if site.priorities else []
+    calibrated = bool(site.history.started)
     return AdvicePlan(
-        bool(site.history.started),
+        calibrated,
+        calibrated and site.costs_nothing,
         [today] if today else TODAYS,
         settings,
         cases,
@@ -194,14 +198,20 @@ def advise(site: Site, todo: AdvicePlan, simulate: Runner) -> Advice:
     Raises:
         DallyError: A simulation could not end.
     """
-    calibration = None
+    calibration, calibrated = None, {}
     if todo.calibrated:
-        calibration = calibrate(site.history, simulate([SimulationTask(policy) for policy in todo.todays]))
+        outcomes = simulate([SimulationTask(policy) for policy in todo.todays])
+        calibration = calibrate(site.history, outcomes)
+        calibrated = {outcome.task.policy: outcome for outcome in outcomes}
     today = calibration.policy if calibration else todo.todays[0]
     advice = Advice(site, todo.cases, today, calibration)
     if calibration is not None and not calibration.resembles:
         return advice
-    (base,) = simulate([SimulationTask(today, todo.cases[0])])
+    task = SimulationTask(today, todo.cases[0])
+    if todo.base_known:
+        base = replace(calibrated[today], task=task)
+    else:
+        (base,) = simulate([task])
     if calibration is not None and site.arrival_scale == 1:
         advice = replace(advice, assumed=calibrate(site.history, [base]))
     if advice.assumed is not None and not advice.assumed.resembles:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from dally.optional import import_optional
 from dally.policies.registry import parse_policy
 from dally.profiles.files import load_profiles
 from dally.traces import changes_text
+from dally.words import plural
 from simulator.priorities import load_priorities
 
 
@@ -47,6 +48,11 @@ def as_data(advice: Advice) -> dict[str, object]:
             "completions_met": found.close,
             "unexplained": found.unexplained,
             "tried": [asdict(each) for each in found.tried],
+        },
+        "jobs": {
+            "simulated": len(advice.site.history.jobs),
+            "earlier": advice.site.history.workload.earlier,
+            "too_large": advice.site.history.too_large,
         },
         "knowledge": str(advice.site.knows),
         "title": sentences.title(advice),
@@ -151,6 +157,13 @@ Examples:
 @click.option("--from-s", "start_s", type=float, help="Keep jobs submitted at this second or later.")
 @click.option("--to-s", "end_s", type=float, help="Keep jobs submitted before this second.")
 @click.option(
+    "--most-jobs",
+    type=click.IntRange(1),
+    default=20_000,
+    show_default=True,
+    help="Of these, simulate no more than the last so many.",
+)
+@click.option(
     "--arrival-scale", type=float, default=1.0, help="Factor on submission times; 0.5 doubles the load."
 )
 @click.option(
@@ -196,7 +209,7 @@ def command(
         check_models(named, known.models, rules)
     if anonymous is not None:
         jobs = anonymise(history, anonymous, named, known.models if known else ())
-        click.echo(f"{jobs:,} jobs without names: {anonymous}")
+        click.echo(f"{plural(jobs, 'job')} without names: {anonymous}")
         return
     if cluster is None:
         raise click.UsageError("--cluster is missing; only --anonymise needs none")
@@ -205,8 +218,9 @@ def command(
             "--models and --model-mix need --profiles, which say what distance costs a model"
         )
     topology = load_cluster(cluster)
-    spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s")}
-    read = read_history(history, skip_bad=options["skip_bad"], **spans)
+    spans = {name: options.pop(name) for name in ("start_s", "end_s", "min_duration_s", "most_jobs")}
+    with _status(f"reading {history}"):
+        read = read_history(history, skip_bad=options["skip_bad"], **spans)
     kept = without_too_large(read, topology, options["skip_bad"])
     knows = Known(Knowledge(knowledge) if knowledge else kept.knowledge)
     weights = load_priorities(priorities) if priorities else None
@@ -253,7 +267,13 @@ def _advise(
     for line in site.stand_ins():
         click.echo(line, err=True)
     if site.history.too_large:
-        click.echo(f"{site.history.too_large} jobs larger than the cluster were left out", err=True)
+        click.echo(f"left out {plural(site.history.too_large, 'job')} larger than the cluster", err=True)
+
+
+def _status(doing: str) -> AbstractContextManager[object]:
+    """Say on a terminal what takes a while."""
+    console = Console(stderr=True)
+    return console.status(doing) if console.is_terminal else nullcontext()
 
 
 @contextmanager

@@ -1,9 +1,7 @@
-"""A site's job history: its jobs, and of sacct's output also when they started, where, and their names."""
+"""A site's job history: its jobs, and of sacct's output also when they started, and where."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
@@ -13,14 +11,11 @@ import numpy as np
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
-from dally.traces import RowError, Workload, load_trace
-from dally.traces.load import read_source
-from dally.traces.rows import timestamp_s
-from dally.traces.sacct import is_json, split_rows
-
-SACCT = "sacct"
-_NODES = re.compile(r"\bnode=([1-9]\d*)\b")
-_NO_DATE = frozenset({"", "None", "Unknown"})
+from dally.traces import Workload
+from dally.traces.load import parse_trace, read_source
+from dally.traces.rows import RealRun, RowError
+from dally.traces.sacct import header_of, is_json, split_rows
+from dally.traces.workload import remade
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +26,11 @@ class PastJob:
         job: The job; submitted when Slurm might first have started it, with the time that it really ran, and
             with its GPUs shared out as they really were.
         start_s: When it really started, seconds from the history's origin; None if unknown.
-        name: Its name; empty if unknown.
         nodes: The nodes it ran on, as a host list; empty if unknown.
     """
 
     job: Job
     start_s: float | None = None
-    name: str = ""
     nodes: str = ""
 
     @property
@@ -89,8 +82,9 @@ def read_history(
     min_duration_s: float = 0.0,
     start_s: float | None = None,
     end_s: float | None = None,
+    most_jobs: int | None = None,
 ) -> SiteHistory:
-    """Read a history, in any of the trace formats; only sacct's tells starts, names and nodes.
+    """Read a history, in any of the trace formats; only sacct's tells starts and nodes.
 
     Args:
         path: The file.
@@ -98,78 +92,57 @@ def read_history(
         min_duration_s: Raise shorter durations to this, seconds.
         start_s: Keep jobs submitted at this second or later.
         end_s: Keep jobs submitted before this second.
+        most_jobs: Keep no more of these than the last so many; None: all.
 
     Raises:
         InputError: The file is truncated, of another format, wrong, or without jobs.
     """
-    text = read_whole(path)
-    workload = load_trace(
-        path, skip_bad=skip_bad, min_duration_s=min_duration_s, start_s=start_s, end_s=end_s
+    workload = parse_trace(
+        str(path),
+        *read_whole(path),
+        skip_bad=skip_bad,
+        min_duration_s=min_duration_s,
+        start_s=start_s,
+        end_s=end_s,
+        most_jobs=most_jobs,
     )
-    if workload.format != SACCT:
-        return SiteHistory([PastJob(job) for job in workload.jobs], workload)
-    origin_s = datetime.fromisoformat(workload.origin).timestamp()
-    known = {job.job_id: PastJob(job) for job in workload.jobs}
-    submit_s = {job.job_id: job.submit_s for job in workload.jobs}
-    for line, row in sacct_rows(workload.source, text):
-        job_id = row.get("JobIDRaw") or row.get("JobID", "")
-        past = known.get(job_id)
-        # Of several records of a job the reader took the one that was submitted then.
-        if past is not None and timestamp_s(row["Submit"], "Submit") == origin_s + submit_s[job_id]:
-            known[job_id] = _from_row(past, row, f"{workload.source}, line {line}", origin_s)
-    return SiteHistory(sorted(known.values(), key=lambda past: past.job.submit_s), workload)
+    return SiteHistory([_past(job, workload.ran.get(job.job_id)) for job in workload.jobs], workload)
 
 
-def read_whole(path: Path) -> str:
-    """The text of a history.
+def read_whole(path: Path) -> tuple[str, str]:
+    """The text of a history, and the digest of its file.
 
     Raises:
         InputError: It cannot be read, or is sacct's output with its last line cut off.
     """
     if not path.is_file():
         raise InputError(f"no history {str(path)!r}; `sacct` writes one, see docs/advise.md")
-    text = read_source(path)[0]
+    text, digest = read_source(path)
     if not is_json(text) and "|" in text.partition("\n")[0] and not text.endswith("\n"):
         raise InputError(f"{path}: the last line is cut off, the file is truncated")
-    return text
+    return text, digest
 
 
 def sacct_rows(source: str, text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The rows of sacct's output as (line number, values by column), without those of another width."""
+    """The rows of sacct's output as (line number, values by column), without those not like the header."""
     rows = split_rows(source, text)
-    _, header = next(rows)
+    header = header_of(rows)
     for line, fields in rows:
-        if len(fields) == len(header):
+        if not isinstance(fields, RowError) and len(fields) == len(header):
             yield line, dict(zip(header, fields, strict=True))
 
 
-def _from_row(past: PastJob, row: Mapping[str, str], where: str, origin_s: float) -> PastJob:
-    """A job with its start, name and nodes, its GPUs shared out over as many machines as it really had.
+def _past(job: Job, ran: RealRun | None) -> PastJob:
+    """A job with its start and nodes, its GPUs shared out over as many machines as it really had.
 
-    One that was held back counts from when it was eligible. Where sacct does not tell the number of nodes, or
-    they had different numbers of GPUs, the share of each stays unknown.
+    Where sacct does not tell the number of nodes, or they had different numbers of GPUs, the share of each
+    stays unknown.
     """
-
-    def moment_s(name: str) -> float | None:
-        if (text := row.get(name, "")) in _NO_DATE:
-            return None
-        try:
-            return timestamp_s(text, name) - origin_s
-        except RowError as error:
-            raise InputError(f"{where}: {error}") from error
-
-    start_s, eligible_s = moment_s("Start"), moment_s("Eligible")
-    submit_s = past.job.submit_s
-    if eligible_s is not None and (start_s is None or eligible_s <= start_s):
-        submit_s = max(submit_s, eligible_s)
-    nodes = _NODES.search(row.get("AllocTRES") or row.get("ReqTRES", ""))
-    each, more = divmod(past.job.gpus, int(nodes[1])) if nodes else (0, 1)
-    return PastJob(
-        replace(past.job, submit_s=submit_s, gpus_per_machine=None if more else each),
-        start_s if start_s is not None and start_s >= submit_s else None,
-        row.get("JobName", ""),
-        row.get("NodeList", ""),
-    )
+    if ran is None:
+        return PastJob(job)
+    each, more = divmod(job.gpus, ran.machines) if ran.machines else (0, 1)
+    start_s = ran.start_s if ran.start_s is not None and ran.start_s >= job.submit_s else None
+    return PastJob(job if more else remade(job, "gpus_per_machine", each), start_s, ran.nodes)
 
 
 def most_gpus_held(history: SiteHistory) -> int:

@@ -91,7 +91,7 @@ def anonymise(path: Path, target: Path, rules: NamingRules, models: Collection[s
     Raises:
         InputError: The file is not sacct's output, truncated, or has no GPU jobs.
     """
-    text = read_whole(path)
+    text, _ = read_whole(path)
     if pick_format(str(path), text).name != "sacct":
         raise InputError(f"{path}: only sacct's output is anonymised, this is another format")
     lines = list(_lines(str(path), text, rules, models))

@@ -6,7 +6,7 @@ from pathlib import Path
 from analysis.advise.advice import Advice, PolicyComparison, RatioEffects
 from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibration
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
-from analysis.advise.history import idle_share, most_gpus_held
+from analysis.advise.history import SiteHistory, idle_share, most_gpus_held
 from analysis.advise.segments import SCHEDULERS, advised, concerned, jct_change, with_interval
 from analysis.advise.site import ModelAssumption
 from dally.cluster.summary import left_out_line
@@ -235,6 +235,17 @@ def calibration_lines(advice: Advice) -> Iterator[str]:
         yield f"{plural(len(found.wait_s), 'start')} are few: take the error as a hint."
 
 
+def simulated_line(history: SiteHistory) -> str:
+    """Which part of the history is simulated; empty if all is."""
+    if not (earlier := history.workload.earlier):
+        return ""
+    kept = len(history.jobs) + history.too_large
+    return (
+        f"Simulated: the last {kept:,} of {plural(kept + earlier, 'job')}, those from "
+        f"{history.workload.origin} on; --most-jobs takes more."
+    )
+
+
 def title(advice: Advice) -> str:
     """The headline: what would have changed, or that nothing can be said, and what it rests on."""
     if advice.comparison is None:
@@ -349,12 +360,14 @@ def limit_lines(advice: Advice) -> Iterator[str]:
         f"Not simulated: partitions, {known}limits of users, reservations, nodes that were down, "
         "jobs without GPUs."
     )
+    if part := simulated_line(history):
+        yield part
     if left_out := changes_text(history.workload.dropped, history.workload.clamped):
         yield f"Of the history: {left_out}."
     if left_out := left_out_line(site.topology):
         yield f"Of the cluster: {left_out}."
     if history.too_large:
-        yield f"{plural(history.too_large, 'job')} larger than the cluster were left out."
+        yield f"Left out: {plural(history.too_large, 'job')} larger than the cluster."
 
 
 def tried_lines(found: Calibration) -> list[str]:
@@ -368,8 +381,10 @@ def tried_lines(found: Calibration) -> list[str]:
 def setting_line(advice: Advice) -> str:
     """One line: the history, the cluster, the profiles and what schedulers know."""
     site = advice.site
+    earlier = site.history.workload.earlier
     parts = [
-        f"{plural(len(site.history.jobs), 'job')} of {Path(site.history.workload.source).name}",
+        f"{'the last ' if earlier else ''}{plural(len(site.history.jobs), 'job')} of "
+        f"{Path(site.history.workload.source).name}",
         f"{site.topology.name}: {plural(site.topology.gpus, 'GPU')} "
         f"in {plural(len(site.topology.machines), 'machine')}",
         f"profiles {Path(site.profiles.name).name}" if site.profiles else "no profiles: distance is free",
@@ -385,6 +400,8 @@ def setting_line(advice: Advice) -> str:
 def summary_lines(advice: Advice) -> Sequence[str]:
     """The few lines for a terminal."""
     lines = [next(calibration_lines(advice)), f"{title(advice)}.", *finding_lines(advice)]
+    if part := simulated_line(advice.site.history):
+        lines.append(part)
     lines.append(knowledge_line(advice))
     if (found := advice.concluded) is None:
         return lines

@@ -6,8 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from dally.errors import DallyError
 from dally.jobs.priority import DEFAULT_RATIO
 from dally.jobs.segment_rule import SegmentRule
 from dally.policies.registry import parse_policy
-from dally.runs.records import read_events, read_jobs
+from dally.runs.records import EventLog, JobRecord
 from simulator.priorities import PrioritySettings, SimulatedPriorities
 from simulator.scenario import Scenario, simulate
 
@@ -75,14 +74,13 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
         scenario = site.as_it_was()
     else:
         scenario = site.under(task.case, task.priority_ratio, task.segments)
-    with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "run"
-        finished = simulate(scenario, parse_policy(task.policy), folder)
-        records = {record.job_id: record for record in read_jobs(folder)}
-        shares = _shares(scenario, site.priorities, folder) if site.priorities else []
+    records: dict[int, JobRecord] = {}
+    log = None if site.priorities is None else _GpuTimeLog(scenario, site.priorities)
+    policy = parse_policy(task.policy)
+    finished = simulate(scenario, policy, None, log=log, keep=records.__setitem__)
     if not finished.complete:
         raise DallyError(f"the simulation of {task.policy} did not end: {finished.note}")
-    ordered = [records[past.job.job_id] for past in site.history.jobs]
+    ordered = [records[place] for place in range(len(scenario.jobs))]
     return SimulatedTimes(
         task,
         np.array([record.start_s for record in ordered], dtype=float),
@@ -90,18 +88,25 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
         np.array([record.jct_s for record in ordered]),
         finished.summary.preemptions,
         finished.summary.makespan_s,
-        shares,
+        log.time.shares() if log else [],
     )
 
 
-def _shares(scenario: Scenario, settings: PrioritySettings, folder: Path) -> list[Shares]:
-    """Who had which part of the GPU time of each week of a run."""
-    payer = SimulatedPriorities(settings, scenario.topology.gpus).payer
-    owners = {job.job_id: payer(job) for job in scenario.jobs}
-    time = WeeklyGpuTime(owners, max(job.submit_s for job in scenario.jobs))
-    for event in read_events(folder):
-        time.count(event["t"], event["event"], event)
-    return time.shares()
+class _GpuTimeLog(EventLog):
+    """Keeps of a run's events who had which part of the GPU time of each week.
+
+    Attributes:
+        time: That GPU time.
+    """
+
+    def __init__(self, scenario: Scenario, settings: PrioritySettings) -> None:
+        payer = SimulatedPriorities(settings, scenario.topology.gpus).payer
+        owners = {job.job_id: payer(job) for job in scenario.jobs}
+        self.time = WeeklyGpuTime(owners, max(job.submit_s for job in scenario.jobs))
+
+    def write(self, now: float, event: str, **said: Any) -> None:
+        """Count the time of the job that an event is about."""
+        self.time.count(now, event, said)
 
 
 Runner = Callable[[Sequence[SimulationTask]], list[SimulatedTimes]]

@@ -16,6 +16,8 @@ from dally.jobs.segment_rule import SegmentRule
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.traces import assign_models, parse_mix
+from dally.traces.workload import remade
+from dally.words import plural
 from simulator.inputs import split_by_fit
 from simulator.priorities import PrioritySettings
 from simulator.scenario import Scenario
@@ -91,8 +93,15 @@ class Site:
         jobs = [self._placed_best(past, job, costs) for past, job in self._with_models(case)]
         if segments is not None:
             jobs = [with_segments(job, segments, costs) for job in jobs]
-        scaled = [replace(job, submit_s=job.submit_s * self.arrival_scale) for job in jobs]
-        return self._scenario(scaled, self.profiles, priority_ratio)
+        if self.arrival_scale != 1:
+            jobs = [remade(job, "submit_s", job.submit_s * self.arrival_scale) for job in jobs]
+        return self._scenario(jobs, self.profiles, priority_ratio)
+
+    @property
+    def costs_nothing(self) -> bool:
+        """Whether `under` gives what `as_it_was` does: distance costs nothing, and the load is as it was."""
+        planned = any(past.job.plan for past in self.history.jobs)
+        return self.profiles is None and self.arrival_scale == 1 and not planned
 
     def named(self) -> int:
         """How many jobs' models are told by their names, or by the history itself."""
@@ -119,9 +128,9 @@ class Site:
         """Each job with that of the history, its model told, by its name, or drawn as a case has it."""
         jobs = []
         for past in self.history.jobs:
-            named = not past.job.model and past.name
-            model = self.rules.model_of(past.name, self.models) if named else past.job.model
-            jobs.append(replace(past.job, model=model))
+            named = not past.job.model and past.job.job_name
+            model = self.rules.model_of(past.job.job_name, self.models) if named else past.job.model
+            jobs.append(remade(past.job, "model", model) if model != past.job.model else past.job)
         drawn: Sequence[Job] = assign_models(jobs, parse_mix(case.mix), case.seed) if case.mix else jobs
         return list(zip(self.history.jobs, drawn, strict=True))
 
@@ -198,7 +207,7 @@ def without_too_large(history: SiteHistory, topology: Topology, skip: bool) -> S
     """
     fits, too_large = split_by_fit([past.job for past in history.jobs], topology, skip)
     if not fits:
-        raise InputError(f"cluster {topology.name} can hold none of the {len(too_large)} jobs")
+        raise InputError(f"cluster {topology.name} can hold none of {plural(len(too_large), 'job')}")
     names = {job.job_id for job in too_large}
     kept = [past for past in history.jobs if past.job.job_id not in names]
     return replace(history, jobs=kept, too_large=len(too_large))

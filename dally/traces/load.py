@@ -196,24 +196,60 @@ def load_trace(
             f"generators: {', '.join(GENERATORS)}"
         )
     text, digest = read_source(Path(source))
-    picked = pick_format(str(source), text, trace_format)
-    found = JobCollector(str(source), skip_bad=skip_bad, min_duration_s=min_duration_s)
+    return parse_trace(
+        str(source),
+        text,
+        digest,
+        trace_format=trace_format,
+        skip_bad=skip_bad,
+        min_duration_s=min_duration_s,
+        start_s=start_s,
+        end_s=end_s,
+        group=group,
+    )
+
+
+def parse_trace(
+    source: str,
+    text: str,
+    digest: str,
+    *,
+    trace_format: str | None = None,
+    skip_bad: bool = False,
+    min_duration_s: float = 0.0,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    group: str | None = None,
+    most_jobs: int | None = None,
+) -> Workload:
+    """What `load_trace` makes of a file whose text and digest `read_source` has given.
+
+    With `most_jobs` only so many of its jobs are kept, those submitted last.
+
+    Raises:
+        InputError: The text, a row or an option is wrong, or no job is left.
+    """
+    picked = pick_format(source, text, trace_format)
+    found = JobCollector(source, skip_bad=skip_bad, min_duration_s=min_duration_s)
     with blaming_extension(TRACE_FORMATS, picked.name):
         picked.read(text, found)
     if not found.jobs:
-        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(found.dropped.items()))
-        raise InputError(f"{Path(source)}: no jobs in it" + (f"; left out: {counts}" if counts else ""))
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(found.dropped.items()))
+        raise InputError(f"{source}: no jobs in it" + (f"; left out: {counts}" if counts else ""))
     zero_s = min(job.submit_s for job in found.jobs) if picked.dated else 0.0
-    jobs = window(in_group(found.jobs, group), start_s, end_s, zero_s)
+    inside = window(in_group(found.jobs, group), start_s, end_s, zero_s)
+    jobs = inside if most_jobs is None else inside[-most_jobs:]
     first_s = jobs[0].submit_s
     date = datetime.fromtimestamp(first_s, UTC).isoformat(timespec="seconds") if picked.dated else ""
     return Workload(
         jobs=rebase(jobs),
-        source=found.source,
+        source=source,
         format=picked.name,
         sha256=digest,
         origin=date or f"{first_s:.15g} s",
         dropped=dict(sorted(found.dropped.items())),
         clamped=found.clamped,
-        outside=len(found.jobs) - len(jobs),
+        outside=len(found.jobs) - len(inside),
+        earlier=len(inside) - len(jobs),
+        ran={job.job_id: found.ran[job.job_id].since(first_s) for job in jobs} if found.ran else {},
     )

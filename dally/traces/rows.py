@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
@@ -15,8 +15,29 @@ from dally.jobs.training_plan import TrainingPlan
 Row = TypeVar("Row")
 
 
+class RealRun(NamedTuple):
+    """How a job of a trace really ran, as far as the trace tells.
+
+    Attributes:
+        start_s: When it started, on the clock of its `submit_s`; None if unknown.
+        nodes: The nodes it had, as a host list; empty if unknown.
+        machines: How many they were; None if unknown.
+    """
+
+    start_s: float | None = None
+    nodes: str = ""
+    machines: int | None = None
+
+    def since(self, origin_s: float) -> Self:
+        """The same on a clock that begins at `origin_s`."""
+        return self if self.start_s is None else self._replace(start_s=self.start_s - origin_s)
+
+
 class Draft(NamedTuple):
-    """The fields of a `Job` as a row states them, not yet checked; same names and order as `Job`."""
+    """The fields of a `Job` as a row states them, not yet checked; same names and order as `Job`.
+
+    The last, `ran`, is no field of a job: it is how the job really ran.
+    """
 
     job_id: str
     submit_s: float
@@ -43,6 +64,7 @@ class Draft(NamedTuple):
     plan: TrainingPlan | None = None
     spread_segments: bool = False
     consolidate_segments: bool = False
+    ran: RealRun | None = None
 
 
 class Omission(StrEnum):
@@ -76,6 +98,7 @@ class JobCollector:
     Attributes:
         source: The file's name, for messages.
         jobs: The jobs taken so far; `submit_s` still on the file's own clock.
+        ran: How they really ran, by job id, where the file tells; start times on the file's own clock.
         dropped: Rows left out, by reason.
         clamped: Jobs whose duration was raised to `min_duration_s`.
     """
@@ -90,6 +113,7 @@ class JobCollector:
         """
         self.source = source
         self.jobs: list[Job] = []
+        self.ran: dict[str, RealRun] = {}
         self.dropped: Counter[str] = Counter()
         self.clamped = 0
         self._skip_bad = skip_bad
@@ -135,8 +159,11 @@ class JobCollector:
                     )
                 else:
                     self.dropped[str(Omission.OLDER)] += 1
-                    if job.submit_s >= self.jobs[at].submit_s:
-                        self.jobs[at] = job
+                    if job.submit_s < self.jobs[at].submit_s:
+                        continue
+                    self.jobs[at] = job
+                if draft.ran is not None:
+                    self.ran[job.job_id] = draft.ran
             except RowError as error:
                 if not self._skip_bad:
                     raise RowError(error.reason, f"{self.source}, {unit} {place}: {error}") from error
@@ -148,7 +175,7 @@ def _checked(draft: Draft) -> Job:
     if not draft.job_id:
         raise RowError("job_id is empty", "job_id is empty")
     try:
-        return Job(*draft)
+        return Job(*draft[:-1])
     except InputError as error:
         reason = "min_gpus, gpus, max_gpus, max_copies, gpus_per_machine or segment out of range"
         if draft.gpus < 1:

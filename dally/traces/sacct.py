@@ -8,6 +8,7 @@ from dally.traces.rows import (
     Draft,
     JobCollector,
     Omission,
+    RealRun,
     RowError,
     check_fields,
     check_header,
@@ -25,6 +26,7 @@ _NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit"})
 _NO_DATE = frozenset({"", "None", "Unknown"})
 _SPAN = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", re.ASCII)
 """A time such as 1-02:03:04, as `Elapsed` and `Timelimit` have it."""
+_NODES = re.compile(r"\bnode=([1-9]\d*)\b")
 _GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>[^,]*)")
 
 
@@ -37,14 +39,15 @@ def matches(first_line: str) -> bool:
 def read(text: str, collector: JobCollector) -> None:
     """Read sacct's output; columns in any order, those not needed are ignored.
 
-    Steps, jobs without GPUs, jobs that wait or run still and jobs cancelled before they started are left out.
+    A job counts as submitted when it was eligible. Left out are steps, jobs without GPUs, jobs that wait or
+    run still, and jobs cancelled before they started.
     Of several records of a job, as `sacct --duplicates` lists them, the last counts.
 
     Raises:
         InputError: The header or a row is wrong.
     """
     rows = split_rows(collector.source, text)
-    _, header = next(rows)
+    header = header_of(rows)
     check_header(collector.source, header, REQUIRED_COLUMNS)
     for either in _EITHER_COLUMN:
         if not set(either) & set(header):
@@ -53,8 +56,10 @@ def read(text: str, collector: JobCollector) -> None:
             )
     cluster = ""
 
-    def build(fields: list[str]) -> Draft | Omission:
+    def build(fields: list[str] | RowError) -> Draft | Omission:
         nonlocal cluster
+        if isinstance(fields, RowError):
+            raise fields
         check_fields(fields, len(header))
         row = dict(zip(header, fields, strict=True))
         draft = _draft(row)
@@ -76,13 +81,24 @@ def is_json(text: str) -> bool:
     return text.lstrip().startswith("{")
 
 
-def split_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
+Rows = Iterator[tuple[int, list[str] | RowError]]
+"""Places in a file, each with the fields of the row there, or what is wrong with it."""
+
+
+def header_of(rows: Rows) -> list[str]:
+    """Take the first row, which is the header."""
+    _, header = next(rows)
+    assert not isinstance(header, RowError)
+    return header
+
+
+def split_rows(source: str, text: str) -> Rows:
     """Yield (line number, fields) of each line that is not blank, the header first, and only once.
 
     Jobs of `sacct --json` are rows, too, with sacct's names of columns, counted from 1.
 
     Raises:
-        InputError: It is JSON, but broken or not sacct's; or another header follows.
+        InputError: It is JSON, but broken or without jobs; or another header follows.
     """
     if is_json(text):
         yield from json_rows(source, text)
@@ -119,9 +135,11 @@ def _draft(row: dict[str, str]) -> Draft | Omission:
     unplaced = elapsed_s == 0 and not row.get("AllocTRES", "unknown")
     if unplaced or row.get("Start", "unknown") in _NO_DATE:
         return Omission.NEVER_STARTED
+    start_s = _moment_s(row, "Start")
+    nodes = _NODES.search(row.get("AllocTRES") or row.get("ReqTRES", ""))
     return Draft(
         job_id,
-        timestamp_s(row["Submit"], "Submit"),
+        _arrival_s(row, start_s),
         gpus,
         elapsed_s,
         row.get("User", ""),
@@ -130,7 +148,26 @@ def _draft(row: dict[str, str]) -> Draft | Omission:
         gpu_type=_requested_type(row.get("ReqTRES", "")),
         time_limit_s=_limit_s(row),
         job_name=row.get("JobName", ""),
+        ran=RealRun(start_s, row.get("NodeList", ""), int(nodes[1]) if nodes else None),
     )
+
+
+def _moment_s(row: dict[str, str], name: str) -> float | None:
+    """Seconds since 1970 of a date in field `name`; None if the row does not tell."""
+    return None if (text := row.get(name, "")) in _NO_DATE else timestamp_s(text, name)
+
+
+def _arrival_s(row: dict[str, str], start_s: float | None) -> float:
+    """When a job became eligible, seconds since 1970.
+
+    That is when it is submitted, and neither held nor waiting for its begin time or for another job. No
+    scheduler may start it before, and Slurm counts its age from then on. A job that started earlier, as its
+    record may say, counts from its submission.
+    """
+    submit_s, eligible_s = timestamp_s(row["Submit"], "Submit"), _moment_s(row, "Eligible")
+    if eligible_s is None or (start_s is not None and eligible_s > start_s):
+        return submit_s
+    return max(submit_s, eligible_s)
 
 
 def _elapsed_s(row: dict[str, str]) -> float:

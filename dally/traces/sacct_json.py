@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dally.errors import InputError
+from dally.traces.rows import RowError
 
 _COLUMNS = (
     "JobIDRaw",
@@ -27,14 +28,14 @@ _MOST_MINUTES = 2**32 - 3
 """Of a time limit; the two numbers above stand for none and for the partition's."""
 
 
-def json_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the job, fields), sacct's names of the columns first.
+def json_rows(source: str, text: str) -> Iterator[tuple[int, list[str] | RowError]]:
+    """Yield (number of the job, fields, or what is wrong with it), sacct's names of the columns first.
 
     Slurm 21.08 to 25.11 differ in how they write states (a name, or a list that begins with it), time limits
     (a number, or one that may be unset or infinite) and users (in the job's association, or in the job too).
 
     Raises:
-        InputError: The JSON is broken or is not sacct's; jobs are counted from 1.
+        InputError: The JSON is broken, or has no list of jobs; these are counted from 1.
     """
     try:
         said = json.loads(text)
@@ -44,12 +45,19 @@ def json_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{source}: the JSON has no list of jobs, as `sacct --json` has")
     yield 0, list(_COLUMNS)
     for at, job in enumerate(jobs, 1):
-        try:
-            yield at, _fields(job)
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise InputError(
-                f"{source}, job {at}: not built like those of `sacct --json`: {error!r}"
-            ) from error
+        yield at, _fields_or_fault(job)
+
+
+def _fields_or_fault(job: Any) -> list[str] | RowError:
+    """The fields of a job, or that it is not built like sacct's."""
+    try:
+        fields = _fields(job)
+        if not all(isinstance(field, str) for field in fields):
+            raise TypeError("a name is no text")
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        reason = "not built like those of `sacct --json`"
+        return RowError(reason, f"{reason}: {error!r}")
+    return fields
 
 
 def _fields(job: Mapping[str, Any]) -> list[str]:

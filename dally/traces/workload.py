@@ -8,6 +8,8 @@ from typing import overload
 
 from dally.errors import InputError
 from dally.jobs.job import Job
+from dally.traces.rows import RealRun
+from dally.words import plural
 
 _FIELDS = [known.name for known in fields(Job) if known.init]
 _VALUES = attrgetter(*_FIELDS)
@@ -27,7 +29,9 @@ class Workload:
         dropped: Rows left out of the whole file, by reason.
         clamped: Jobs of the whole file whose duration was raised to the least one allowed.
         outside: Jobs left out because they were submitted outside the slice, or of another group.
+        earlier: Jobs left out because as many as are wanted were submitted after them.
         seed: Seed of the generator; None for a file.
+        ran: How jobs really ran, by job id, where the source tells.
     """
 
     jobs: Sequence[Job]
@@ -38,7 +42,9 @@ class Workload:
     dropped: Mapping[str, int] = field(default_factory=dict)
     clamped: int = 0
     outside: int = 0
+    earlier: int = 0
     seed: int | None = None
+    ran: Mapping[str, RealRun] = field(default_factory=dict)
 
 
 class LazyJobs(Sequence[Job]):
@@ -136,4 +142,4 @@ def rebase(jobs: Sequence[Job]) -> Sequence[Job]:
 def changes_text(dropped: Mapping[str, int], clamped: int) -> str:
     """What was left out of a trace or changed, in one line; empty if nothing."""
     parts = [f"left out {count:,}: {reason}" for reason, count in dropped.items()]
-    return "; ".join(parts + ([f"{clamped:,} durations raised to the least one"] if clamped else []))
+    return "; ".join(parts + ([f"{plural(clamped, 'duration')} raised to the least one"] if clamped else []))

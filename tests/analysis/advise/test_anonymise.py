@@ -24,7 +24,7 @@ def test_names_are_replaced_consistently(tmp_path: Path) -> None:
     jobs = read_history(target).jobs
     assert [past.job.user for past in jobs] == ["user1", "user2", "user1"]
     assert [past.job.group for past in jobs] == ["account1", "account1", "account2"]
-    assert [past.name for past in jobs] == ["name1", "bert-large", "name1"]
+    assert [past.job.job_name for past in jobs] == ["name1", "bert-large", "name1"]
 
 
 def test_times_sizes_and_nodes_stay(tmp_path: Path) -> None:

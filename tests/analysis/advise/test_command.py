@@ -2,15 +2,20 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from analysis.advise.advice import advise as advise_site
+from analysis.advise.advice import plan_simulations
+from analysis.advise.simulated import SimulatedTimes, SimulationTask, run
+from analysis.advise.site import cases
 from dally.cluster import load_cluster, write_toml
 from dally.commands import main
 from dally.testing.worlds import racks
-from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, written
+from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, site, written
 from tests.dally.cluster.sites import FOLDER, SITES
 
 CSV = "job_id,submit_s,gpus,duration_s,user\n" + "".join(f"j{n},{n},4,100,u{n % 2}\n" for n in range(12))
@@ -64,6 +69,36 @@ def test_models_come_from_rules_and_a_mix_with_a_range(folder: Path) -> None:
     page = (folder / "advice.html").read_text("utf-8")
     assert "the models of 24 are told" in page
     assert all(f"{case}, the others drawn from" in page for case in ("Low", "Middle", "High"))
+
+
+def test_it_tells_which_part_of_a_long_history_was_simulated(folder: Path) -> None:
+    result = advise(folder, "--most-jobs", "20")
+    assert result.exit_code == 0, result.output
+    line = (
+        "Simulated: the last 20 of 32 jobs, those from 2026-01-05T00:04:00+00:00 on; --most-jobs takes more."
+    )
+    assert line in result.output
+    page = (folder / "advice.html").read_text("utf-8")
+    assert line in page
+    assert "the last 20 jobs of jobs.sacct" in page
+
+
+def test_what_the_calibration_has_simulated_is_not_simulated_again(folder: Path) -> None:
+    """Without profiles distance costs nothing, so that today's scheduler is the same in the comparison."""
+    here = site(folder, BUSY)
+    todo = plan_simulations(here, "slurm", "srsf-delay", cases(here, None, 1))
+    asked: list[SimulationTask] = []
+
+    def simulate(tasks: Sequence[SimulationTask]) -> list[SimulatedTimes]:
+        asked.extend(tasks)
+        return [run(here, task) for task in tasks]
+
+    found = advise_site(here, todo, simulate)
+    assert [task.policy for task in asked] == ["slurm", "srsf-delay"]
+    assert todo.simulations == len(asked)
+    assert found.comparison is not None
+    again = run(here, SimulationTask("slurm", todo.cases[0]))
+    assert found.comparison.pairs[0].today.jct_s.tolist() == again.jct_s.tolist()
 
 
 def test_without_starts_it_says_what_cannot_be_calibrated(folder: Path) -> None:

@@ -16,14 +16,14 @@ CSV = "job_id,submit_s,gpus,duration_s\na,0,1,5\nb,3,2,7\n"
 def test_starts_are_seconds_from_the_first_submission(tmp_path: Path) -> None:
     first, second = read(tmp_path, [Row(100, 130, 10), Row(150, 150, 20, name="a|b", nodes="n1")]).jobs
     assert (first.job.submit_s, first.start_s, first.wait_s) == (0, 30, 30)
-    assert (second.job.submit_s, second.start_s, second.name, second.nodes) == (50, 50, "a|b", "n1")
+    assert (second.job.submit_s, second.start_s, second.job.job_name, second.nodes) == (50, 50, "a|b", "n1")
 
 
 def test_a_job_that_was_held_back_counts_from_when_it_was_eligible(tmp_path: Path) -> None:
     jobs = read(tmp_path, [Row(0, 500, 10, eligible_s=400), Row(10, 20, 10)]).jobs
     assert [(past.job.job_id, past.job.submit_s, past.wait_s) for past in jobs] == [
-        ("2", 10, 10),
-        ("1", 400, 100),
+        ("2", 0, 10),
+        ("1", 390, 100),
     ]
 
 
@@ -56,6 +56,17 @@ def test_of_a_requeued_job_the_last_run_counts_with_its_own_start(tmp_path: Path
     assert (past.job.duration_s, past.start_s, past.wait_s) == (90, 50, 50)
 
 
+def test_of_many_jobs_the_last_are_kept_with_their_starts(tmp_path: Path) -> None:
+    path = written(tmp_path, [Row(100 * n, 100 * n + 5, 10) for n in range(5)])
+    history = read_history(path, most_jobs=2)
+    assert [(past.job.job_id, past.job.submit_s, past.wait_s) for past in history.jobs] == [
+        ("4", 0, 5),
+        ("5", 100, 5),
+    ]
+    assert (history.workload.earlier, history.workload.origin) == (3, "2026-01-05T00:05:00+00:00")
+    assert read_history(path, most_jobs=5).workload.earlier == 0
+
+
 def test_json_tells_starts_names_and_nodes(tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
     job = {
@@ -68,7 +79,12 @@ def test_json_tells_starts_names_and_nodes(tmp_path: Path) -> None:
     }
     path.write_text(json.dumps({"jobs": [job]}))
     (past,) = read_history(path).jobs
-    assert (past.wait_s, past.name, past.nodes, past.job.gpus_per_machine) == (50, "train", "n[1-2]", 2)
+    assert (past.wait_s, past.job.job_name, past.nodes, past.job.gpus_per_machine) == (
+        50,
+        "train",
+        "n[1-2]",
+        2,
+    )
 
 
 def test_other_traces_have_no_starts(tmp_path: Path) -> None:

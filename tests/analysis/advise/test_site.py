@@ -98,5 +98,5 @@ def test_jobs_larger_than_the_cluster_are_told_or_left_out(tmp_path: Path) -> No
         without_too_large(history, small_cluster(), skip=False)
     kept = without_too_large(history, small_cluster(), skip=True)
     assert ([past.job.job_id for past in kept.jobs], kept.too_large) == (["2"], 1)
-    with pytest.raises(InputError, match="can hold none of the 1 jobs"):
+    with pytest.raises(InputError, match="can hold none of 1 job"):
         without_too_large(read(tmp_path, [Row(0, 0, 9, 9)]), small_cluster(), skip=True)

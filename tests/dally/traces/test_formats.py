@@ -17,7 +17,7 @@ SACCT = """\
 JobIDRaw|User|Account|Submit|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|TimelimitRaw|Partition|JobName
 10|ann|lab|2024-05-01T10:00:00|2024-05-01T10:05:00|x|3600|COMPLETED|gres/gpu:a100=4,gres/gpu=4,n=1|gres/gpu=4|60|p|train
 10.batch|||2024-05-01T10:00:00|2024-05-01T10:05:00|x|3600|COMPLETED|cpu=8,gres/gpu=4|||p|batch
-9|bob|lab|2024-05-01T09:00:00|x|x|60|CANCELLED by 1000|gres/gpu:a100=2|gres/gpu:a100=2|UNLIMITED|p|a|b
+9|bob|lab|2024-05-01T09:00:00|1714554300||60|CANCELLED by 1000|gres/gpu:a100=2|gres/gpu:a100=2|UNLIMITED|p|a|b
 11|ann|lab|2024-05-01T11:00:00|2024-05-01T11:00:00|x|60|COMPLETED|cpu=4,gres/gpumem=3G|cpu=4||p|cpu
 12|ann|lab|2024-05-01T11:00:00|Unknown|Unknown|0|PENDING||gres/gpu=8||p|waits
 13|ann|lab|2024-05-01T11:00:00|None|2024-05-01T11:01:00|0|CANCELLED by 7||gres/gpu=8||p|never
@@ -64,8 +64,10 @@ def load(folder: Path, content: str | bytes, **options: Any) -> Workload:
 
 
 def test_a_draft_has_the_fields_of_a_job_in_order() -> None:
-    assert Draft._fields == tuple(field.name for field in fields(Job) if field.init)
-    assert Draft("a", 0, 1, 1)[4:] == tuple(getattr(Job("a", 0, 1, 1), name) for name in Draft._fields[4:])
+    assert Draft._fields == (*(field.name for field in fields(Job) if field.init), "ran")
+    assert Draft("a", 0, 1, 1)[4:-1] == tuple(
+        getattr(Job("a", 0, 1, 1), name) for name in Draft._fields[4:-1]
+    )
 
 
 def test_csv_is_sorted_by_submission_and_starts_at_zero(tmp_path: Path) -> None:
@@ -321,6 +323,40 @@ def test_a_wrong_file_is_an_error(tmp_path: Path, text: str, message: str) -> No
     with pytest.raises(InputError, match=r"^[^\n]*$") as caught:
         load(tmp_path, text)
     assert message in str(caught.value)
+
+
+def test_an_entry_that_is_not_sacct_s_is_skipped_and_counted_as_rows_of_text_are(tmp_path: Path) -> None:
+    job = {
+        "job_id": 7,
+        "state": {"current": ["COMPLETED"]},
+        "time": {"submission": 1714557600, "start": 1714557600, "elapsed": 60},
+        "tres": {"allocated": [{"type": "gres", "name": "gpu", "count": 4}]},
+    }
+    bad = [3, {"job_id": 1}, {**job, "name": {"en": "a"}}, {**job, "time": {"elapsed": "long"}}]
+    workload = load(tmp_path, json.dumps({"jobs": [*bad, job]}), skip_bad=True)
+    assert [found.job_id for found in workload.jobs] == ["7"]
+    assert workload.dropped == {"not built like those of `sacct --json`": 4}
+
+
+@pytest.mark.parametrize(
+    ("eligible", "submit_s"),
+    [
+        ("10:20:00", 1200.0),
+        ("09:50:00", 0.0),
+        ("10:40:00", 0.0),
+    ],
+    ids=["after the submission", "before it", "after the start"],
+)
+def test_a_job_comes_when_it_is_eligible(tmp_path: Path, eligible: str, submit_s: float) -> None:
+    """Both are submitted at 10:00; the second starts at 10:30."""
+    rows = [
+        "1|2024-05-01T10:00:00|2024-05-01T10:00:00|2024-05-01T10:00:00|60|COMPLETED|gres/gpu=1",
+        f"2|2024-05-01T10:00:00|2024-05-01T{eligible}|2024-05-01T10:30:00|60|COMPLETED|gres/gpu=1",
+    ]
+    header = "JobIDRaw|Submit|Eligible|Start|ElapsedRaw|State|AllocTRES"
+    workload = load(tmp_path, "\n".join([header, *rows]) + "\n")
+    assert [job.submit_s for job in workload.jobs] == [0.0, submit_s]
+    assert workload.ran["2"].start_s == 1800
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from statistics import median
 
 from analysis.report.history import DOWN, PlacementTimer, RunHistory
@@ -98,17 +98,18 @@ HEADLINE = (
 
 
 def headline_table(runs: Sequence[WholeRun]) -> ReportTable:
-    """The runs in numbers, with differences from the first."""
+    """The runs in numbers, with differences from the first where the same jobs completed."""
     columns = [
         column
         for column in HEADLINE
         if not column.left_out_if_same or len({column.value(run.summary) for run in runs}) > 1
     ]
-    first = runs[0].summary
-    rows = [
-        (run.name, [_compared(column, run.summary, first if place else None) for column in columns])
-        for place, run in enumerate(runs)
-    ]
+    first, *others = runs
+    alike = [completed_ids(run.records) == completed_ids(first.records) for run in others]
+    rows = [(first.name, [_compared(column, first.summary, None) for column in columns])]
+    for run, same in zip(others, alike, strict=True):
+        bases = [first.summary if same or column.left_out_if_same else None for column in columns]
+        rows.append((run.name, [*map(_compared, columns, repeat(run.summary), bases)]))
     headings = [(column.heading, column.meaning) for column in columns]
     named = groupby(columns, lambda column: column.group)
     groups = [(name, len(list(each))) for name, each in named]
@@ -117,6 +118,11 @@ def headline_table(runs: Sequence[WholeRun]) -> ReportTable:
         rows = [(name, [Cell(run.knew), *cells]) for run, (name, cells) in zip(runs, rows, strict=True)]
         groups.insert(0, ("", 1))
     return ReportTable(headings, rows, groups)
+
+
+def completed_ids(records: Iterable[JobRecord]) -> set[str]:
+    """The jobs that completed."""
+    return {record.job_id for record in records if record.status == "COMPLETED"}
 
 
 def _compared(column: ReportColumn, summary: Summary, first: Summary | None) -> Cell:
@@ -220,7 +226,8 @@ def plan_table(runs: Sequence[WholeRun]) -> ReportTable:
         summaries = [summarise(plans[plan][run.name], run.cluster["gpus"], run.end_s) for run in runs]
         gpus = sorted({record.gpus for records in plans[plan].values() for record in records})
         for place, (run, summary) in enumerate(zip(runs, summaries, strict=True)):
-            first = summaries[0] if place and summaries[0].completed else None
+            done, base = (completed_ids(plans[plan][name]) for name in (run.name, runs[0].name))
+            first = summaries[0] if place and done and done == base else None
             cells = [_compared(column, summary, first) for column in PLAN_COLUMNS]
             if not summary.completed:
                 cells = [Cell("0"), *[Cell(_NONE)] * (len(PLAN_COLUMNS) - 1)]

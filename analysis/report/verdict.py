@@ -61,12 +61,29 @@ def compare_runs(runs: Sequence[WholeRun]) -> Verdict:
         _price(runs, best),
         slower_sizes([(done[best][job], done[rival][job]) for job in common], runs[rival].name),
         _ranking(runs, order, means_s) if len(runs) > 2 else "",
+        _missing(runs, done, len(common)),
     )
     told = [best, rival] if order[-1] in (0, rival) else [best, rival, order[-1]]
     alike = len({run.knew for run in runs}) == 1
     names = [run.name if alike else f"{run.name} (knew: {run.knew})" for run in runs]
     title = _title([(names[place], means_s[place]) for place in told])
     return Verdict(title, [line for line in lines if line], best, rival)
+
+
+def _missing(runs: Sequence[WholeRun], done: Sequence[Mapping[str, JobRecord]], common: int) -> str:
+    """Which runs lack how many of the jobs that completed in others; empty if none does."""
+    ended = set().union(*done)
+    lacks = [
+        f"{run.name} lacks {plural(len(ended) - len(own), 'job')}"
+        for run, own in zip(runs, done, strict=True)
+        if len(own) < len(ended)
+    ]
+    if not lacks:
+        return ""
+    return (
+        f"All this is of the {plural(common, 'job')} that completed in every run: {', '.join(lacks)}. The "
+        "table's numbers are of each run's own jobs, so it tells differences only between runs with the same."
+    )
 
 
 def _single(run: WholeRun) -> Verdict:

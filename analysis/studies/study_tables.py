@@ -20,6 +20,7 @@ _HEADINGS = {
     "none": "knows nothing of running times",
 }
 _NOT_ENDED = "did not end"
+_OTHER_JOBS = "lost other jobs"
 _LEAST_S = 1.0
 """Waits of less are none."""
 Effects = Mapping[str, tuple[str, str]]
@@ -88,7 +89,7 @@ def overview(own: Sequence[Case]) -> str:
     columns.append([f"`{own[0].first.task.policy}`", *(_time(case.first, JCT) for case in own), ""])
     for policy, found in ratios(own).items():
         cells = [
-            "" if policy not in case.groups else _NOT_ENDED if ratio is None else _change(ratio)
+            "" if policy not in case.groups else _against(case.groups[policy], case.first, ratio)
             for case, ratio in zip(own, found, strict=True)
         ]
         columns.append([f"`{policy}`", *cells, _over_all(found)])
@@ -114,6 +115,13 @@ def _change(ratio: Mean) -> str:
     return f"{change} % (one run)" if ratio.half is None else f"{change} ±{100 * ratio.half:.1f} %"
 
 
+def _against(group: RunGroup, first: RunGroup, ratio: Mean | None) -> str:
+    """More or less than another group, or why that cannot be told."""
+    if ratio is not None:
+        return _change(ratio)
+    return _NOT_ENDED if group.unfinished or first.unfinished else _OTHER_JOBS
+
+
 def _time(group: RunGroup, name: str) -> str:
     """A figure of time in words, mean over the seeds."""
     return duration(group.mean(name).value)
@@ -132,7 +140,7 @@ def behind(own: Sequence[Case]) -> str:
 
 
 def _beaten(case: Case, name: str, margin: float) -> str:
-    ended = [group for group in case.groups.values() if not group.unfinished]
+    ended = [group for group in case.groups.values() if group.has_jobs_of(case.first)]
     best = min(ended, key=lambda group: group.mean(name).value, default=case.first)
     ours, theirs = case.first.mean(name).value, best.mean(name).value
     if ours <= margin * max(theirs, _LEAST_S):
@@ -149,7 +157,7 @@ def effect_table(own: Sequence[Case], effects: Effects) -> str:
         for before, after in effects.values():
             there = before in case.groups and after in case.groups
             ratio = case.groups[after].against(case.groups[before]) if there else None
-            cells.append(("" if not there else _NOT_ENDED) if ratio is None else _change(ratio))
+            cells.append(_against(case.groups[after], case.groups[before], ratio) if there else "")
         rows.append([case.name, *cells])
     heads = [f"{name}: `{before}` to `{after}`" for name, (before, after) in effects.items()]
     return table(["setting", *heads], rows)
@@ -198,7 +206,8 @@ def class_table(found: Mapping[str, Sequence[Case]]) -> str:
             over = f" ({_change(ratio)})" if ratio else ""
             cells.append(f"{_time(group, JCT)}{over} / {_time(group, WAIT_P99)}" if group else "")
         for figure in (JCT, WAIT_P99):
-            means = {knows: group.mean(figure).value for knows, group in there.items()}
+            alike = {knows: group for knows, group in there.items() if exact and group.has_jobs_of(exact)}
+            means = {knows: group.mean(figure).value for knows, group in alike.items()}
             closed = ""
             if {"none", "history", "exact"} <= means.keys() and means["none"] > means["exact"]:
                 part = (means["none"] - means["history"]) / (means["none"] - means["exact"])

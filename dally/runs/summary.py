@@ -93,10 +93,12 @@ class Figures:
     Attributes:
         jct_s: Completion times of completed jobs, seconds, in the order they came.
         queue_s: Their times waiting.
+        lost: Jobs that failed with their machines, by id; no mean counts them.
     """
 
     def __init__(self) -> None:
         self.jct_s, self.queue_s = array("d"), array("d")
+        self.lost: set[str] = set()
         self._slowdown, self._comm_s, self._comm_multi_s = array("d"), array("d"), array("d")
         self._held_gpu_s, self._done_gpu_s = array("d"), array("d")
         self._restart_gpu_s, self._lost_gpu_s = array("d"), array("d")
@@ -114,6 +116,8 @@ class Figures:
         self._restart_gpu_s.append(record.mean_gpus * record.restart_s)
         self._lost_gpu_s.append(record.gpus * record.lost_s)
         if record.status != "COMPLETED":
+            if record.status == "FAILED":
+                self.lost.add(record.job_id)
             return
         self.jct_s.append(record.jct_s)
         self.queue_s.append(record.queue_s)

@@ -10,12 +10,12 @@ import click
 
 from dally.atomic_file import write_atomically
 from dally.interruption import INTERRUPTED, interruptible
-from dally.words import duration
+from dally.words import duration, plural
 from simulator.comparison import progress_bars, table_console
 from simulator.sweep.groups import grouped
 from simulator.sweep.identity import task_key
 from simulator.sweep.plan import SweepPlan, SweepTask, read_plan
-from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
+from simulator.sweep.tables import lost_lines, overview, result_rows, summary_rows, to_csv
 from simulator.sweep.work import Failure, Result, Store, collect, run_task
 from simulator.sweep.workers import LOCAL
 from simulator.sweep.workers import workers as start_workers
@@ -91,7 +91,7 @@ def _to_do(plan: SweepPlan, store: Store) -> list[SweepTask]:
     left = {task_key(task): task for task in plan.tasks if store.find(task) is None}
     for line in plan.left_out:
         click.echo(line, err=True)
-    click.echo(f"{len(plan.tasks):,} runs, {len(left):,} of them to do", err=True)
+    click.echo(f"{plural(len(plan.tasks), 'run')}, {len(left):,} to do", err=True)
     return list(left.values())
 
 
@@ -139,7 +139,10 @@ def _report(tasks: Sequence[SweepTask], store: Store) -> None:
     click.echo(f"running times known: {' / '.join(classes)}{apart}")
     for table in overview(cases):
         console.print(table)
+    for line in lost_lines(cases):
+        click.echo(line, err=True)
     incomplete = sum(not result["complete"] for _, result in found)
     if incomplete:
-        click.echo(f"{incomplete} runs have jobs that could not end; see `complete` in {RESULTS}", err=True)
+        left = f"{plural(incomplete, 'run')} left jobs that could not end"
+        click.echo(f"{left}; see `complete` in {RESULTS}", err=True)
     click.echo(f"results: {store.folder / RESULTS}, {store.folder / SUMMARY}")

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
+from dally.words import plural
 from simulator.sweep.plan import SweepTask
 from simulator.sweep.work import Result
 
@@ -70,12 +71,14 @@ class RunGroup:
         task: One of them.
         by_seed: The figures of each.
         blocks: Mean JCT of each, by blocks of jobs in order of submission, seconds.
+        lost: The jobs of each that failed, by id.
         unfinished: Runs with jobs that could not end.
     """
 
     task: SweepTask
     by_seed: dict[int, dict[str, float]] = field(default_factory=dict)
     blocks: dict[int, list[float]] = field(default_factory=dict)
+    lost: dict[int, frozenset[str]] = field(default_factory=dict)
     unfinished: list[int] = field(default_factory=list)
 
     def names(self) -> Iterator[str]:
@@ -89,7 +92,7 @@ class RunGroup:
     def ratio(self, first: "RunGroup", name: str) -> Mean | None:
         """The mean over seeds of a figure over another group's of the same seed; None if undefined.
 
-        Left out are seeds of which other numbers of jobs completed, or a run did not end.
+        Left out are seeds of which other jobs completed, or a run did not end.
         """
         ratios = [
             run.get(name, 0) / base
@@ -99,13 +102,29 @@ class RunGroup:
         return mean(ratios) if ratios else None
 
     def _same_jobs(self, first: "RunGroup", seed: int) -> bool:
-        """Whether runs of both groups with this seed ended, with as many jobs completed."""
+        """Whether runs of both groups with this seed ended, and the same jobs completed."""
         if seed in self.unfinished or seed in first.unfinished or seed not in first.by_seed:
             return False
-        return self.by_seed[seed].get("completed") == first.by_seed[seed].get("completed")
+        return self.lost[seed] == first.lost[seed]
+
+    def has_jobs_of(self, first: "RunGroup") -> bool:
+        """Whether the same jobs completed in the runs of both groups with each seed."""
+        return self.by_seed.keys() == first.by_seed.keys() and all(
+            self._same_jobs(first, seed) for seed in self.by_seed
+        )
+
+    def losses(self, first: "RunGroup") -> Iterator[str]:
+        """For each seed with which other jobs failed than in another group, which policy lost how many."""
+        for seed, lost in self.lost.items():
+            other = first.lost.get(seed, lost)
+            if lost != other:
+                yield (
+                    f"seed {seed}: {self.task.policy} lost {plural(len(lost), 'job')}, {first.task.policy} "
+                    f"{plural(len(other), 'job')}, not the same ones"
+                )
 
     def against(self, first: "RunGroup") -> Mean | None:
-        """Mean JCT over another group's, by pairs of the same jobs; None if not as many completed, or ended.
+        """Mean JCT over another group's, by pairs of the same jobs; None if others completed, or none ended.
 
         Seeds draw other jobs where the workload is generated: pairs are blocks of each seed then. Of a trace
         they only draw models, so that the seeds' runs are alike: pairs are blocks, means over the seeds.
@@ -129,6 +148,7 @@ def grouped(found: Iterable[tuple[SweepTask, Result]]) -> dict[Case, list[RunGro
         case: Case = (task.setting, *task.values.items())
         group = groups.setdefault((case, task.policy), RunGroup(task))
         group.by_seed[task.inputs.seed] = figures(result)
+        group.lost[task.inputs.seed] = frozenset(result.get("lost", ()))
         group.blocks[task.inputs.seed] = [block["jct_mean_s"] for block in result.get("blocks", [])]
         if not result["complete"]:
             group.unfinished.append(task.inputs.seed)

@@ -106,6 +106,15 @@ def overview(cases: Mapping[Case, Sequence[RunGroup]]) -> Iterator[Table]:
         yield result
 
 
+def lost_lines(cases: Mapping[Case, Sequence[RunGroup]]) -> Iterator[str]:
+    """Runs that are not compared as not the same jobs failed: which policy lost how many."""
+    firsts = [groups[0] for groups in cases.values()]
+    for first, *others in cases.values():
+        for group in others:
+            for line in group.losses(first):
+                yield f"not compared: {_title(first, firsts)}, {line}"
+
+
 def _difference(ratio: Mean) -> str:
     """How much more or less than the first policy, with half the interval of the paired differences."""
     if ratio.half is None:

@@ -21,7 +21,7 @@ from simulator.sweep.plan import SweepTask
 
 _POLL_S = 0.2
 Result = Mapping[str, Any]
-"""What a task came to: whether it is complete, a note, CPU seconds, the run's summary and blocks of jobs."""
+"""What a task came to: whether it is complete, a note, CPU seconds, its summary, lost jobs and blocks."""
 
 _scenario = lru_cache(maxsize=1)(load_scenario)
 """The policies of one setting and seed follow each other, so one is kept."""
@@ -36,6 +36,7 @@ def run_task(policy: str, inputs: Inputs) -> Result:
         "note": run.note,
         "cpu_s": round(time.process_time() - began_s, 3),
         "summary": asdict(run.summary),
+        "lost": sorted(run.figures.lost),
         "blocks": [{"jct_mean_s": mean_s} for mean_s in run.blocks_s],
     }
 

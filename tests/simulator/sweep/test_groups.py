@@ -1,14 +1,15 @@
 """Means over seeds, their intervals, and ratios, by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from simulator.sweep.groups import Mean, figures, grouped, mean, ratio_of_means
 from simulator.sweep.plan import SweepTask, read_plan
-from simulator.sweep.tables import overview, result_rows, summary_rows, to_csv
+from simulator.sweep.tables import lost_lines, overview, result_rows, summary_rows, to_csv
 
 
 def result(jct_s: float, placements: Mapping[str, int]) -> Mapping[str, Any]:
@@ -51,7 +52,12 @@ def test_a_ratio_of_means_has_the_error_of_what_it_leaves_over() -> None:
 BLOCKS = {"fifo": {1: [10.0, 20.0], 2: [30.0, 40.0]}, "sjf": {1: [12.0, 26.0], 2: [30.0, 52.0]}}
 
 
-def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False, failed: int = 0) -> Mean | None:
+def in_blocks(
+    tmp_path: Path,
+    trace: str,
+    unfinished: bool = False,
+    lost: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Mean | None:
     """The second policy against the first, of two seeds with two blocks each."""
     path = tmp_path / "study.toml"
     path.write_text(f'policies = ["fifo", "sjf"]\nseeds = [1, 2]\ntrace = "{trace}"\ncluster = "demo"\n')
@@ -61,8 +67,8 @@ def in_blocks(tmp_path: Path, trace: str, unfinished: bool = False, failed: int 
         ended = dict(result(1.0, {})) | {
             "blocks": blocks,
             "complete": not (unfinished and task.policy == "sjf"),
+            "lost": lost.get(task.policy, []),
         }
-        ended["summary"] |= {"completed": 3 - failed * (task.policy == "sjf")}
         found.append((task, ended))
     ((first, second),) = grouped(found).values()
     return second.against(first)
@@ -88,17 +94,28 @@ def test_a_run_that_did_not_end_is_compared_with_nothing(tmp_path: Path) -> None
     assert in_blocks(tmp_path, "dally-poisson", unfinished=True) is None
 
 
-def test_a_run_in_which_jobs_failed_is_compared_with_nothing(tmp_path: Path) -> None:
-    assert in_blocks(tmp_path, "dally-poisson", failed=1) is None
+def test_runs_in_which_other_jobs_failed_are_not_compared_though_as_many_did(tmp_path: Path) -> None:
+    assert in_blocks(tmp_path, "dally-poisson", lost={"sjf": ["a"]}) is None
+    assert in_blocks(tmp_path, "dally-poisson", lost={"fifo": ["b"], "sjf": ["a"]}) is None
+    assert in_blocks(tmp_path, "dally-poisson", lost={"fifo": ["a"], "sjf": ["a"]}) is not None
+
+
+def test_it_is_told_which_policy_lost_how_many_other_jobs(
+    found: list[tuple[SweepTask, Mapping[str, Any]]],
+) -> None:
+    lost: list[list[str]] = [["a"], ["a", "b"], ["c"], ["c"]]
+    cases = grouped((task, {**result, "lost": ids}) for (task, result), ids in zip(found, lost, strict=True))
+    seed = found[0][0].inputs.seed
+    assert list(lost_lines(cases)) == [
+        f"not compared: all runs, seed {seed}: sjf:backfill=easy lost 2 jobs, fifo 1 job, not the same ones"
+    ]
 
 
 @pytest.mark.parametrize("fault", ["failed jobs", "no end"])
 def test_seeds_without_the_same_jobs_are_in_no_ratio(
     found: list[tuple[SweepTask, Mapping[str, Any]]], fault: str
 ) -> None:
-    changed = (
-        {"complete": False} if fault == "no end" else {"summary": {**found[2][1]["summary"], "completed": 2}}
-    )
+    changed = {"complete": False} if fault == "no end" else {"lost": ["a"]}
     found[2] = (found[2][0], {**found[2][1], **changed})
     ((first, second),) = grouped(found).values()
     ratio = second.ratio(first, "jct_mean_s")

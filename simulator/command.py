@@ -242,7 +242,7 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     if left_out := left_out_line(scenario.topology):
         click.echo(f"cluster: {left_out}", err=True)
     if scenario.too_large:
-        click.echo(f"{len(scenario.too_large)} jobs larger than the cluster were left out", err=True)
+        click.echo(f"left out {plural(len(scenario.too_large), 'job')} larger than the cluster", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
         click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
@@ -278,6 +278,6 @@ def _headline(scenario: Scenario, modes: Sequence[str]) -> str:
     measured = (
         f"profiles {profiles} ({', '.join(modes)})" if profiles else f"no profiles: {_assumption(assumed)}"
     )
-    machines = f"{topology.gpus:,} GPUs in {len(topology.machines):,} machines"
+    machines = f"{plural(topology.gpus, 'GPU')} in {plural(len(topology.machines), 'machine')}"
     knows = f"running times known: {scenario.knows}"
-    return f"{len(scenario.jobs):,} jobs on {topology.name}: {machines}; {measured}; {knows}"
+    return f"{plural(len(scenario.jobs), 'job')} on {topology.name}: {machines}; {measured}; {knows}"

@@ -13,6 +13,7 @@ from dally.profiles.costs import Cost, CostModel
 from dally.runs.records import EventLog, JobRecord
 from dally.scheduling.scheduler import Scheduler, start_facts, told_slowdown, wait_facts
 from dally.state import JobState
+from dally.words import plural
 from simulator.event_queue import EventQueue, Priority
 from simulator.failures import Outage
 from simulator.priorities import SimulatedPriorities
@@ -141,10 +142,11 @@ class Engine:
         if not self._state.withheld:
             names = ", ".join([*self._state.waiting][:3])
             raise DallyError(
-                f"at {now:.0f} s nothing runs and {len(self._state.waiting)} jobs wait for ever ({names}): "
+                f"at {now:.0f} s nothing runs and {plural(len(self._state.waiting), 'job')} left waiting "
+                f"for ever ({names}): "
                 f"policy {self._scheduler.policy.name} never starts them"
             )
-        return f"{len(self._state.waiting)} jobs wait for machines that stay down"
+        return f"{plural(len(self._state.waiting), 'job')} left waiting for machines that stay down"
 
     def _step(self, now: float) -> None:
         """Everything that happens at one moment, then one plan."""

@@ -14,6 +14,7 @@ from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge, Known
 from dally.runs.records import CLUSTER, EVENTS, JOBS, RUN, JobRecord, read_events, read_jobs, read_run
 from dally.runs.summary import Summary, summarise
+from dally.words import plural
 
 _LARGEST = 1e18
 COMPARISON = "comparison.json"
@@ -105,7 +106,7 @@ class WholeRun:
         ended = sum(record.end_s is not None for record in self.records)
         if ends != ended:
             raise InputError(
-                f"{self.folder / EVENTS} ends {ends} jobs and {JOBS} has {ended} that ended; "
+                f"{self.folder / EVENTS} ends {plural(ends, 'job')} and {JOBS} has {ended} that ended; "
                 "one of them is truncated"
             )
 
@@ -177,7 +178,7 @@ def _read(folder: Path) -> WholeRun:
         raise InputError(f"{folder / JOBS} has no jobs, so there is nothing to report")
     if len(records) != said:
         raise InputError(
-            f"{folder / JOBS} has {len(records)} jobs and {RUN} says {said}; the file is truncated"
+            f"{folder / JOBS} has {plural(len(records), 'job')} and {RUN} says {said}; the file is truncated"
         )
     topology: Topology | None = None
     try:

@@ -49,7 +49,7 @@ class IdleCluster:
             elif gang.consolidated:
                 has += f", {self._free.usable(gang)} of them close together"
             raise CapacityError(
-                f"a gang of {gang.gpus} GPUs{kind}{each} does not fit: "
+                f"a gang of {plural(gang.gpus, 'GPU')}{kind}{each} does not fit: "
                 f"cluster {self._topology.name} has {has}"
             )
         return level

@@ -17,6 +17,7 @@ from dally.cluster.topology import LeftOut, Link, Machine, Topology
 from dally.cluster.topology_build import OwnLinks, build_with_defaults
 from dally.config_text import naming
 from dally.errors import InputError
+from dally.words import plural
 
 
 def read_slurm(
@@ -45,7 +46,7 @@ def read_slurm(
     if is_topology:
         network, conf_path = read_network(path), path.parent / "slurm.conf"
         if not conf_path.is_file():
-            size = "a flat network" if network is None else f"{len(network.wiring.switch_of)} nodes"
+            size = "a flat network" if network is None else f"{plural(len(network.wiring.switch_of), 'node')}"
             helps = "put it beside the slurm.conf that has NodeName and Gres"
             raise InputError(f"{path}: describes {size} and no GPUs; {helps}")
     else:

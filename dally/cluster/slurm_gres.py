@@ -9,6 +9,7 @@ from dally.cluster.slurm_conf import read_lines
 from dally.config_text import naming
 from dally.errors import InputError
 from dally.hostlist import expand
+from dally.words import plural
 
 _OUTER_COMMA = re.compile(r",(?![^(]*\))")
 _GPU_ENTRY = re.compile(r"\s*gpu\s*([:(]|$)")
@@ -114,7 +115,7 @@ def gpus_of_node(node: str, asked: Sequence[Gpus], table: GresTable) -> Gpus | N
         raise UnusableGpusError(f"GPUs of types {', '.join(types)}")
     listed = sum(gpus.count for gpus in found if not types or gpus.gpu_type in ("", types[0]))
     if found and listed < count and all(gpus.count for gpus in found):
-        raise UnusableGpusError(f"{count} GPUs, of which gres.conf lists {listed}")
+        raise UnusableGpusError(f"{plural(count, 'GPU')}, of which gres.conf lists {listed}")
     return Gpus(types[0] if types else "", count)
 
 

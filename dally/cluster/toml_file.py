@@ -21,6 +21,7 @@ from dally.cluster.topology_build import (
 from dally.config_text import naming, parse_toml
 from dally.errors import InputError
 from dally.hostlist import expand
+from dally.words import plural
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")
@@ -245,7 +246,9 @@ def _switches(tables: Mapping[str, TomlTable], levels: Sequence[TomlTable], wiri
     refuse_islands(wiring.parents, heights)
     top = max(heights.values())
     if levels and len(levels) != top:
-        raise InputError(f"levels has {len(levels)} entries, but below its top the tree has {top} levels")
+        raise InputError(
+            f"levels has {len(levels)} names, but below its top the tree has {plural(top, 'level')}"
+        )
     switches = []
     for name, parent in wiring.parents.items():
         default = levels[heights[name]] if heights[name] < len(levels) else None

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import groupby
 
 from dally.errors import InputError
+from dally.words import plural
 
 Allocation = tuple[tuple[int, int], ...]
 """The GPUs of one gang: (machine index, GPUs there) pairs, by machine index."""
@@ -53,7 +54,9 @@ class Machine:
         if not 1 <= self.gpus <= MOST_GPUS:
             raise InputError(f"machine {self.name}: gpus is {self.gpus}, must be 1 to {MOST_GPUS}")
         if self.slots < 1 or self.gpus % self.slots:
-            raise InputError(f"machine {self.name}: slots is {self.slots}, must divide its {self.gpus} GPUs")
+            raise InputError(
+                f"machine {self.name}: slots is {self.slots}, must divide its {plural(self.gpus, 'GPU')}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from dally.cluster.links import DefaultLinks
 from dally.cluster.topology import Domain, LeftOut, Link, Machine, Topology
 from dally.errors import InputError
+from dally.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ def build_topology(
         inner = ["rack", "pod", *(f"pod{number}" for number in range(2, top + 1))]
         levels = ("machine", *inner[: top - 1], "network")
     if len(levels) != top + 1:
-        raise InputError(f"cluster {name}: {len(levels)} level names for a tree of {top + 1} levels")
+        raise InputError(
+            f"cluster {name}: {plural(len(levels), 'level name')} for a tree of {plural(top + 1, 'level')}"
+        )
     machines = tuple(item.machine for item in attached)
     return Topology(name, tuple(levels), machines, _domains(attached, switches, heights), islands)
 

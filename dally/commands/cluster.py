@@ -12,6 +12,7 @@ from dally.cluster import load_cluster, shipped_clusters, write_toml
 from dally.cluster.load import MACHINES_PER_RACK, names_links
 from dally.cluster.summary import cluster_data, left_out_line, level_summaries, machine_kinds
 from dally.cluster.topology import Link, Topology
+from dally.words import plural
 
 _MOST_LINKS = 3
 _DEFAULT_LINKS = "! these files name no links, so the speeds are defaults"
@@ -64,7 +65,9 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
 def _show(topology: Topology) -> None:
     """Print the tree from the top down, a row for each level, and the machines, a row for each kind."""
     console = Console(highlight=False)
-    console.print(Text(f"{topology.name}: {len(topology.machines):,} machines, {topology.gpus:,} GPUs"))
+    console.print(
+        Text(f"{topology.name}: {plural(len(topology.machines), 'machine')}, {plural(topology.gpus, 'GPU')}")
+    )
     if topology.islands:
         console.print(Text(f"{len(topology.root.children):,} separate networks: no job spans two of them"))
     if left_out := left_out_line(topology):
@@ -82,7 +85,7 @@ def _show(topology: Topology) -> None:
         fabric = _link(kind.fabric)
         if kind.slots > 1:
             in_slot = _link(kind.slot_fabric or kind.fabric)
-            fabric = f"{kind.slots} slots: in one {in_slot}, between {fabric}"
+            fabric = f"{plural(kind.slots, 'slot')}: in one {in_slot}, between {fabric}"
         kinds.add_row(f"{count:,}", str(kind.gpus), Text(kind.gpu_type or "not known"), Text(fabric))
     console.print(kinds)
 

@@ -19,6 +19,7 @@ from dally.profiles.iteration import predict
 from dally.profiles.parallel.rank_choice import fastest_order, step_in_order
 from dally.profiles.parallel.rank_placement import RankPlacement
 from dally.profiles.plan_iteration import predict_by_plan, training_step
+from dally.words import plural
 
 _EPILOG = """\b
 Examples, in a batch script:
@@ -86,8 +87,8 @@ def command(
     ranks = len(names) * tasks_per_node
     plan, step_s = _known_step(plan_text or f"dp={ranks}", profile, model, global_batch or 0)
     if plan.gpus != ranks:
-        there = f"{len(names)} nodes x {tasks_per_node} tasks"
-        raise InputError(f"plan {plan} has {plan.gpus} ranks, and there are {there}")
+        there = f"{plural(len(names), 'node')} x {plural(tasks_per_node, 'task')}"
+        raise InputError(f"plan {plan} has {plural(plan.gpus, 'rank')}, and there are {there}")
     group, by_name = group_machines(plan, tasks_per_node), [topology.machine_index[name] for name in names]
     if step_s is None:
         order = rank_order(topology, by_name, group)

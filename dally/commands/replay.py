@@ -11,6 +11,7 @@ from dally import __version__
 from dally.errors import InputError
 from dally.scheduling.recording.recorder import FACTS
 from dally.scheduling.recording.replay import Replay, replay
+from dally.words import plural
 
 _EPILOG = """\b
 Examples:
@@ -49,7 +50,7 @@ def command(recording: Path, policy: str, as_json: bool) -> None:
 
 def _show(path: Path, found: Replay, other: bool) -> None:
     click.echo(
-        f"{path}: {found.decisions:,} decisions of {' and '.join(found.policies)} asked again, "
+        f"{path}: {plural(found.decisions, 'decision')} of {' and '.join(found.policies)} asked again, "
         f"with {found.facts:,} facts in {found.segments:,} segment{'s' * (found.segments > 1)}"
     )
     for number in found.torn_lines:

@@ -119,7 +119,8 @@ def _machines(text: str, plan: Parallelism, gpu: GpuSpec) -> tuple[int, ...]:
         found = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else []
     if not found or min(found) < 1 or sum(found) != plan.gpus:
         raise InputError(
-            f"gpus: machines are {text!r}, must be like 4x8 or 8+8+4 and have the {plan.gpus} GPUs of {plan}"
+            f"gpus: machines are {text!r}, must be like 4x8 or 8+8+4 and have the "
+            f"{plural(plan.gpus, 'GPU')} of {plan}"
         )
     return tuple(found)
 

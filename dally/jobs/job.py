@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan
+from dally.words import plural
 
 CHECKPOINTED = 85
 """Exit code by which a job says that it has written its checkpoint and wants to be requeued."""
@@ -176,7 +177,7 @@ class Job:
         each = self.gpus if self.kind is JobKind.FORKED else self.gpus_per_machine
         if each is not None and (each < 1 or self.gpus % each):
             raise InputError(
-                f"job {self.job_id}: gpus_per_machine is {each}, must divide its {self.gpus} GPUs"
+                f"job {self.job_id}: gpus_per_machine is {each}, must divide its {plural(self.gpus, 'GPU')}"
             )
         self._check_segment()
         each = None if self.most_gpus == 1 else each
@@ -198,7 +199,7 @@ class Job:
         elif self.gpus_per_machine not in (None, self.gpus):
             raise InputError(
                 f"job {self.job_id}: gpus_per_machine is {self.gpus_per_machine}, "
-                f"but a copy has its {self.gpus} GPUs on one machine"
+                f"but a copy has its {plural(self.gpus, 'GPU')} on one machine"
             )
 
     def _check_segment(self) -> None:
@@ -218,7 +219,7 @@ class Job:
         machines = self.gpus // self.gpus_per_machine
         if self.segment < 1 or machines % self.segment:
             raise InputError(
-                f"job {self.job_id}: segment is {self.segment}, must divide its {machines} machines"
+                f"job {self.job_id}: segment is {self.segment}, must divide its {plural(machines, 'machine')}"
             )
 
     def _check_plan(self) -> None:
@@ -231,7 +232,8 @@ class Job:
             )
         if plan.gpus != self.gpus:
             raise InputError(
-                f"job {self.job_id}: plan {plan} has {plan.gpus} GPUs, must have the job's {self.gpus}"
+                f"job {self.job_id}: plan {plan} has {plural(plan.gpus, 'GPU')}, must have "
+                f"the job's {self.gpus}"
             )
         if self.batch is None:
             raise InputError(

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from dally.words import plural
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentRule:
@@ -23,7 +25,9 @@ class SegmentRule:
         """The rule in words."""
         return (
             ", ".join(
-                f"{machines} machines from {gpus} GPUs on" if gpus else f"up to {machines} machines"
+                f"{plural(machines, 'machine')} from {plural(gpus, 'GPU')} on"
+                if gpus
+                else f"up to {plural(machines, 'machine')}"
                 for gpus, machines in self.most
             )
             or "no segments"

@@ -23,6 +23,7 @@ from dally.profiles.parallel.link_tiers import Tier
 from dally.profiles.parallel.rank_placement import RankPlacement
 from dally.profiles.schema import TIERS, Profile, ProfileMode
 from dally.profiles.stage_replay import replay_stages_s
+from dally.words import plural
 
 _Ints = NDArray[np.int64]
 
@@ -268,7 +269,7 @@ def _on_gpus(profile: Profile, gpus: int) -> tuple[tuple[Event, ...], str]:
     recorded = Parallelism.parse(profile.plan).gpus
     if gpus == recorded:
         return profile.events, ""
-    note = f"recorded on {recorded} GPUs, not {gpus}"
+    note = f"recorded on {plural(recorded, 'GPU')}, not {gpus}"
     data = {(event.stride, event.size) for event in profile.events if event.axis is Axis.DATA}
     stride, size = max(data, default=(0, 0))
     if not data or size * gpus % recorded:

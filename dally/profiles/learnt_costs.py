@@ -10,6 +10,7 @@ from typing import Any
 
 from dally.profiles.iteration import Prediction
 from dally.profiles.step_factors import FREE_SPREAD, FactorPool, JobSums, PoolName, Prior, pool_of_itself
+from dally.words import plural
 
 SCHEMA = 1
 
@@ -330,7 +331,7 @@ class LearntCosts:
             raise ValueError(f"schema is {learnt['schema']!r}, this version reads {SCHEMA}")
         if learnt["levels"] != self._levels:
             raise ValueError(
-                f"it is of a cluster with {learnt['levels']} levels, this one has {self._levels}"
+                f"it is of a cluster with {plural(learnt['levels'], 'level')}, this one has {self._levels}"
             )
         pools = {}
         for model, gpu_type, prior, precision, shift, jobs, runs, *gpu_types in learnt["pools"]:

@@ -19,6 +19,7 @@ from dally.traces.published_workloads import (
     published_workload,
 )
 from dally.traces.synthetic import WorkloadShape, synthesize
+from dally.words import plural
 
 
 def knob_number(name: str, text: str, *, low: float, high: float = float("inf")) -> float:
@@ -71,7 +72,7 @@ def knob_mix(name: str, text: str) -> tuple[tuple[int, float], ...]:
         count_text, colon, weight_text = item.partition(":")
         count = knob_whole(name, count_text, low=1, high=1_000_000)
         if count in mix:
-            raise InputError(f"{name}: {count} GPUs are given twice")
+            raise InputError(f"{name}: {plural(count, 'GPU')} given twice")
         mix[count] = knob_number(name, weight_text, low=1e-9) if colon else 1.0
     return tuple(mix.items())
 

@@ -192,7 +192,7 @@ def _with_hint(error: MeasureError, task: MeasurementTask, store: MeasurementSto
     if path.exists():
         kept = len(read_raw(path).trained)
         error.hint = (
-            f"{kept} of {len(task.whole.spec.models)} models are kept in {path}; "
+            f"{kept} of {plural(len(task.whole.spec.models), 'model')} kept in {path}; "
             "the same command with --resume continues"
         )
     return error

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from dally.errors import DallyError, InputError
 from dally.profiles.schema import TIERS, PointLink, PointShape
+from dally.words import plural
 from profiler.spec import MeasurementRun, MeasurementSpec, PlannedRun
 
 _Run = TypeVar("_Run", bound=PlannedRun)
@@ -182,8 +183,9 @@ def describe(racks: Sequence[PlannedRack]) -> str:
     sizes = [len(rack.hosts) for rack in racks]
     most = max(host.ranks for rack in racks for host in rack.hosts)
     return (
-        f"there are {sum(sizes)} hosts in {len(sizes)} racks, at most {max(sizes)} in one, "
-        f"with up to {most} ranks each"
+        f"the run has {plural(sum(sizes), 'host')} in {plural(len(sizes), 'rack')}, at most "
+        f"{max(sizes)} in one, "
+        f"with up to {plural(most, 'rank')} each"
     )
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from math import inf
 
+from dally.words import plural
 from slurm_plugin.client.job_json import RESERVATION_OVER
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
@@ -56,7 +57,7 @@ def ineligible_reason(
     if job.array_throttle:
         slots[job.array_id] -= 1
         if slots[job.array_id] < 0:
-            return f"its array runs at most {job.array_throttle} tasks at once"
+            return f"its array runs at most {plural(job.array_throttle, 'task')} at once"
     return ""
 
 

@@ -95,7 +95,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
     if low == high or job.tres_per_job:
         return planned(plain, request)[0]
     if not low <= gpus <= high:
-        raise UnfitError(f"it asks for {gpus} GPUs, outside of its own range {low} to {high}")
+        raise UnfitError(f"it asks for {plural(gpus, 'GPU')}, outside of its own range {low} to {high}")
     return replace(plain, kind=JobKind.ELASTIC, min_gpus=low, max_gpus=high)
 
 
@@ -124,7 +124,7 @@ def _gpus(job: SlurmJob) -> tuple[int, int | None, str | None]:
             gpus = count * times
             share = _share(gpus, job.min_nodes) if each is None else each * count
             if share and gpus % share:
-                raise UnfitError(f"{gpus} GPUs do not come out even with {share} on each node")
+                raise UnfitError(f"{plural(gpus, 'GPU')} cannot come out even with {share} on each node")
             return gpus, share, gpu_type
     raise UnfitError("it asks for no GPUs")
 
@@ -144,7 +144,7 @@ def _whole_nodes(job: SlurmJob, least: int, nodes: Iterable[SlurmNode]) -> tuple
     counts = Counter(node.gpus for node in usable_nodes(job, nodes) if node.gpus >= least)
     enough = [gpus for gpus, count in counts.items() if count >= job.min_nodes]
     if not enough:
-        size = f"{job.min_nodes} nodes with the same number of GPUs, {least} or more"
+        size = f"{plural(job.min_nodes, 'node')} with the same number of GPUs, {least} or more"
         raise UnfitError(f"--exclusive needs {size}, and its partitions have no such")
     return job.min_nodes * min(enough), min(enough)
 

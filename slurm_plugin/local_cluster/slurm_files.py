@@ -12,6 +12,7 @@ from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.errors import InputError
 from dally.hostlist import fold
 from dally.hosts.network_spec import CORE, CORE_ADDRESS, NetworkSpec
+from dally.words import plural
 
 PRELOADED = "preloaded"
 """In the work folder, where nodes have processes that have loaded torch already, their sockets."""
@@ -90,8 +91,8 @@ class LocalClusterSpec:
             raise InputError(f"gpus is {self.gpus}, must be 1 or more")
         if len(self.gpu_types) not in (1, len(self.racks_of())):
             raise InputError(
-                f"there are {len(self.gpu_types)} GPU types for {len(self.racks_of())} racks, "
-                "must be one for all or one for each"
+                f"{plural(len(self.gpu_types), 'GPU type')} given for "
+                f"{plural(len(self.racks_of()), 'rack')}, must be one for all or one for each"
             )
         for gpu_type in self.gpu_types:
             if not _GPU_TYPE.fullmatch(gpu_type):

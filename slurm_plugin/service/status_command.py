@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dally.words import plural
 from slurm_plugin.controller.running_times import in_words
 from slurm_plugin.service.cli import ask, clean, clock, config_option, json_option, lasting
 
@@ -47,7 +48,7 @@ def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "jobs", ", ".join(jobs) or "none"
         gpus = said["gpus"]
         use = f"{gpus['used']} used by Dally's jobs, {gpus['free']} free, {gpus['unavailable']} unavailable"
-        yield "GPUs", f"{gpus['total']} on {said['nodes']} nodes: {use}"
+        yield "GPUs", f"{gpus['total']} on {plural(said['nodes'], 'node')}: {use}"
         if wrong := miscounted(said):
             yield "", wrong
         for number, text in enumerate(timer_lines(said["timers"])):
@@ -71,4 +72,4 @@ def timer_lines(timers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             learnt = f" (from {timer['waits']} waits)" if timer["waits"] else ""
             delay = "for ever" if timer["delay_s"] is None else lasting(timer["delay_s"])
             parts.append(f"{timer['level']} {delay}{learnt}")
-        yield f"{gpus} GPU{'s' * (gpus > 1)}: {', '.join(parts)}"
+        yield f"{plural(gpus, 'GPU')}: {', '.join(parts)}"

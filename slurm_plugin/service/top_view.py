@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from dally.words import plural
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import clean, clock, lasting
 from slurm_plugin.service.queue_command import table
@@ -122,7 +123,7 @@ def _gpus(status: Mapping[str, Any], width: int) -> Text:
     gpus = status["gpus"]
     said = (
         f"GPUs    {gpus['used']} of {gpus['total']} used, {gpus['free']} free, "
-        f"{gpus['unavailable']} unavailable, {status['nodes']} nodes "
+        f"{gpus['unavailable']} unavailable, {plural(status['nodes'], 'node')} "
     )
     room = min(_LONGEST_BAR, width - len(said) - 2)
     if room < _LEAST_BAR or not gpus["total"]:

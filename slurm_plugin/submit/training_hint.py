@@ -10,6 +10,7 @@ from pathlib import Path
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan, plan_parts, plan_text
 from dally.profiles.parallel.transformer import is_transformer
+from dally.words import plural
 from slurm_plugin.request import Request
 from slurm_plugin.submit.command_plan import CommandPlan, read_command
 from slurm_plugin.submit.submission import Submission
@@ -46,7 +47,9 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
         plan = TrainingPlan.parse(plan_text(parts), gpus or _fewest_gpus(parts))
         if gpus and (gpus != plan.gpus or batch % plan.batch_step):
             step = f"a multiple of {plan.batch_step} sequences"
-            raise InputError(f"plan {plan} needs {plan.gpus} GPUs and {step}, not {gpus} and {batch}")
+            raise InputError(
+                f"plan {plan} needs {plural(plan.gpus, 'GPU')} and {step}, not {gpus} and {batch}"
+            )
         planned = replace(request, plan=plan_text(parts), batch=batch, model=model)
     except InputError as error:
         if said:

@@ -9,6 +9,7 @@ from typing import Any
 
 from dally.errors import DallyError
 from dally.scheduling.recording.replay import replay
+from dally.words import plural
 from testbed.drills.fault_context import Fault
 from testbed.drills.health import HealthSample, back_after_s
 from testbed.drills.job_executions import JobExecution, steps_out_of_order
@@ -76,7 +77,7 @@ def no_gpu_shared(executions: Sequence[JobExecution], gpus: Mapping[str, int]) -
             if used > gpus.get(node, 0):
                 names = ", ".join(sorted({run.job for run in there if node in run.gpus}))
                 shared.append(f"{used} GPUs of {node} for {names}")
-    return DrillCheck("no GPU given twice", not shared, "; ".join(shared) or f"{len(gpus)} nodes")
+    return DrillCheck("no GPU given twice", not shared, "; ".join(shared) or f"{plural(len(gpus), 'node')}")
 
 
 def controller_back(
@@ -113,7 +114,8 @@ def replays_same(recording: Path) -> DrillCheck:
         found = replay(recording)
     except (DallyError, OSError) as error:
         return DrillCheck(name, False, str(error))
-    said = f"{found.decisions} decisions in {found.segments} segments, {found.differing} differ"
+    asked = f"{plural(found.decisions, 'decision')} in {plural(found.segments, 'segment')}"
+    said = f"{asked}, {found.differing} of them other ones"
     return DrillCheck(name, not found.differing and found.decisions > 0, said)
 
 
@@ -126,9 +128,11 @@ def fault_struck(events: Iterable[Mapping[str, Any]], shows: Mapping[str, int]) 
     """
     seen = count_events(events)
     missing = [
-        f"{name} {seen[name]} times, not {least}" for name, least in shows.items() if seen[name] < least
+        f"{name} {plural(seen[name], 'time')}, not {least}"
+        for name, least in shows.items()
+        if seen[name] < least
     ]
-    said = ", ".join(f"{name} {seen[name]} times" for name in shows)
+    said = ", ".join(f"{name} {plural(seen[name], 'time')}" for name in shows)
     return DrillCheck("the fault struck", not missing, "; ".join(missing) or said)
 
 

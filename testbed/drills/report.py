@@ -9,20 +9,21 @@ from typing import Any
 from dally import __version__
 from dally.atomic_file import write_atomically
 from dally.markdown import table
+from dally.words import plural
 from testbed.drills.checks import DrillCheck, count_events
 from testbed.drills.fault_context import Fault
 
 _WORDS = {
-    "controller_starts": "the controller started {} times",
-    "slurm_unavailable": "Slurm did not answer it {} times",
-    "journal_error": "it could not write its journal {} times",
-    "recovered": "it was well again {} times",
-    "start": "jobs were started {} times",
-    "migrate": "moved {} times",
-    "resize": "given another size {} times",
-    "preempt": "{} times a job's GPUs were taken",
-    "fail": "{} times a job lost its stretch to a failure",
-    "order_refused": "Slurm refused {} orders",
+    "controller_starts": "the controller started {}",
+    "slurm_unavailable": "Slurm did not answer it {}",
+    "journal_error": "it could not write its journal {}",
+    "recovered": "it was well again {}",
+    "start": "jobs were started {}",
+    "migrate": "moved {}",
+    "resize": "given another size {}",
+    "preempt": "GPUs were taken from a job {}",
+    "fail": "a job lost its stretch to a failure {}",
+    "order_refused": "Slurm refused orders {}",
 }
 
 
@@ -66,7 +67,7 @@ def fault_words(faults: Iterable[Fault], origin_s: float) -> list[str]:
 def event_words(events: Iterable[Mapping[str, Any]]) -> str:
     """What happened, in words."""
     seen = count_events(events)
-    return "; ".join(words.format(seen[name]) for name, words in _WORDS.items() if seen[name])
+    return "; ".join(words.format(plural(seen[name], "time")) for name, words in _WORDS.items() if seen[name])
 
 
 def write_report(out: Path, results: Sequence[DrillResult]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from itertools import groupby
 from statistics import fmean
 
+from dally.words import plural
 from testbed.fidelity.chance import SIMULATIONS
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
 
@@ -43,7 +44,7 @@ def headline(comparison: Comparison) -> str:
     """How wrong the simulator was, against what is asked of it."""
     worst, jobs = comparison.jobs[0], len(comparison.jobs)
     return (
-        f"{comparison.run.policy}: {jobs} of {jobs + len(comparison.left_out)} jobs compared. "
+        f"{comparison.run.policy}: {jobs} of {plural(jobs + len(comparison.left_out), 'job')} compared. "
         f"Completion time of a job: {comparison.job_error:.1%} off in the mean "
         f"({_against(comparison.job_error, JOB_TARGET)}), {abs(worst.error):.1%} at most "
         f"({worst.real.job_id}). Makespan: {comparison.makespan_error:+.1%} "
@@ -101,7 +102,8 @@ def decisions(comparison: Comparison) -> str:
     placed = [job for job in comparison.jobs if [*job.levels] != [*job.simulated_levels]]
     taken = [job for job in comparison.jobs if job.real.preemptions != job.simulated.preemptions]
     return (
-        f"Decisions: of {len(comparison.jobs)} jobs, {len(placed)} ran at other levels than simulated and "
+        f"Decisions: of {plural(len(comparison.jobs), 'job')}, {len(placed)} ran at other "
+        "levels than simulated and "
         f"{len(taken)} had another number of preemptions."
     )
 
@@ -113,9 +115,9 @@ def levels(names: Sequence[str]) -> str:
 
 
 def _decided(job: JobComparison) -> list[str]:
-    said = [f"was hit by failures {job.real.failures} times"] if job.real.failures else []
+    said = [f"was hit by failures {plural(job.real.failures, 'time')}"] if job.real.failures else []
     if job.real.preemptions != job.simulated.preemptions:
-        said.append(f"was preempted {job.real.preemptions} times, not {job.simulated.preemptions}")
+        said.append(f"was preempted {plural(job.real.preemptions, 'time')}, not {job.simulated.preemptions}")
     elif [*job.levels] != [*job.simulated_levels]:
         said.append(f"ran at {levels(job.levels)}, not {levels(job.simulated_levels)}")
     return said

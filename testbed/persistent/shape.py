@@ -10,6 +10,7 @@ from typing import Any
 from dally.errors import InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from dally.hosts.network_spec import NetworkSpec, Rack
+from dally.words import plural
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 
 _MOST_HOSTS = 64
@@ -57,8 +58,8 @@ class LocalClusterShape:
     def shown(self) -> str:
         """A description for people."""
         return (
-            f"{sum(self.racks)} nodes of {self.gpus} GPUs ({', '.join(self.gpu_types)}) "
-            f"in {len(self.racks)} racks ({', '.join(map(str, self.racks))}), "
+            f"{plural(sum(self.racks), 'node')} of {plural(self.gpus, 'GPU')} ({', '.join(self.gpu_types)}) "
+            f"in {plural(len(self.racks), 'rack')} ({', '.join(map(str, self.racks))}), "
             f"{shown_rate(self.rate_bps)} a node, {shown_rate(self.uplink_bps)} between racks"
         )
 

@@ -10,6 +10,7 @@ import click
 from rich.progress import TaskID
 
 from dally.runs.summary import quantile
+from dally.words import plural
 from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.scenario import Run
 from testbed.running.driver import RunProgress
@@ -32,7 +33,7 @@ def displayed() -> Iterator[Callable[[str, RunProgress], None]]:
                 shown_s, before = shown.get(policy, (float("-inf"), None))
                 if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
                     shown[policy] = time.monotonic(), run
-                    submitted = f"{policy}: {run.submitted} of {run.jobs} jobs submitted"
+                    submitted = f"{policy}: {run.submitted} of {plural(run.jobs, 'job')} submitted"
                     click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
                 return
             if policy not in tasks:
@@ -60,7 +61,9 @@ def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bo
         if (busy := busy_p95(out / run.folder)) is not None:
             click.echo(f"{run.spec}: CPUs of the head node busy {busy:.0%} at the 95th percentile")
         if failed := run.summary.jobs - run.summary.completed:
-            click.echo(f"{run.spec}: {failed} of {run.summary.jobs} jobs did not complete", err=True)
+            click.echo(
+                f"{run.spec}: {failed} of {plural(run.summary.jobs, 'job')} did not complete", err=True
+            )
         if not run.complete:
             click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
     click.echo(f"runs: {out}/")

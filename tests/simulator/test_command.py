@@ -130,7 +130,7 @@ def test_a_job_larger_than_the_cluster_is_counted_and_recorded_when_skipped(tmp_
     path.write_text(JOBS + "small,0,1,10,,,,\nhuge,0,65,10,,,,\n")
     result = simulate(path, tmp_path / "out", "--policy", "fifo", "--skip-bad")
     assert result.exit_code == 0
-    assert "1 jobs larger than the cluster were left out" in result.stderr
+    assert "left out 1 job larger than the cluster" in result.stderr
     statuses = {record.job_id: record.status for record in read_jobs(tmp_path / "out" / "fifo")}
     assert statuses == {"small": "COMPLETED", "huge": "REJECTED"}
 
@@ -261,7 +261,7 @@ def test_jobs_that_never_end_are_told_by_the_exit_status(tmp_path: Path) -> None
     options = ("--policy", "fifo", "--failures", str(tmp_path / "failures.csv"))
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
     assert result.exit_code == 1
-    assert "fifo is incomplete: 1 jobs wait for machines that stay down" in result.stderr
+    assert "fifo is incomplete: 1 job left waiting for machines that stay down" in result.stderr
     assert "fifo (incomplete)" in result.stdout
     assert [record.status for record in read_jobs(tmp_path / "out" / "fifo")] == ["WAITING"]
 

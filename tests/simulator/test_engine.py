@@ -45,7 +45,7 @@ def test_jobs_that_wait_for_a_machine_that_stays_down_are_reported_not_lost() ->
         "fifo", racks([[4]]), [job("a", 4, 5000), job("b", 1, 10)], [Outage(2000, 0, inf)]
     ).outcome
     assert not outcome.complete
-    assert outcome.note == "2 jobs wait for machines that stay down"
+    assert outcome.note == "2 jobs left waiting for machines that stay down"
     assert [record.status for record in outcome.records] == ["WAITING", "WAITING"]
 
 
@@ -94,7 +94,7 @@ def test_a_policy_that_leaves_jobs_waiting_for_ever_is_an_error() -> None:
     state = ClusterState(topology, CostModel(topology))
     scheduler = Scheduler(state, Lazy(DallyKnobs(), state))
     engine = Engine(scheduler, [job("a", 1, 10)], EventLog(StringIO()))
-    with pytest.raises(DallyError, match=r"1 jobs wait for ever \(a\): policy lazy never starts them"):
+    with pytest.raises(DallyError, match=r"1 job left waiting for ever \(a\): policy lazy never starts them"):
         engine.run()
 
 

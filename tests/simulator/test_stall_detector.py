@@ -146,4 +146,4 @@ def test_a_gang_that_never_fits_again_ends_the_run_with_a_line(policy: str) -> N
     jobs = [Job(f"j{number}", 60.0 * number, 64 if number % 4 else 8, 2_000) for number in range(8)]
     outcome = run_on_eights(policy, jobs, [Outage(100.0, 0, inf)])
     assert not outcome.complete
-    assert "wait for machines that stay down" in outcome.note or "nothing gets done" in outcome.note
+    assert "left waiting for machines that stay down" in outcome.note or "nothing gets done" in outcome.note

@@ -114,7 +114,8 @@ class Hadar(InRounds):
         span_s = now - job.job.submit_s + restart_s(job, self._costs) + job.remaining_s(now)
         worth = self.utility(job.expected_s, max(span_s, _LEAST_S)) / job.job.gpus
         return (
-            f"utility {worth:.3g} at best for each of {job.job.gpus} GPUs: those it could have go to "
+            f"utility {worth:.3g} at best for each of {plural(job.job.gpus, 'GPU')}: those it "
+            "could have go to "
             f"others or cost more; {state.free.usable(job.job.gang)} were free"
         )
 

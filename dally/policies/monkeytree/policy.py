@@ -10,7 +10,7 @@ from dally.policies.common.knobs import knob
 from dally.policies.monkeytree.rack_fragments import RackFragments
 from dally.policies.monkeytree.rearrange import Rearranged, Rearrangement
 from dally.state import ClusterState, JobState
-from dally.words import span
+from dally.words import plural, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class MonkeyTree(InOrder):
         gained = [rack for rack, gpus in given.items() if gpus > held.get(rack, 0)]
         # A rack with too many that it leaves, else the one with most, for which it only makes room.
         rack = max(found.before, key=lambda rack: (rack in left, found.before[rack]))
-        besides = f", with {others} other moves," if others else ""
+        besides = f", with {plural(others, 'other move')}," if others else ""
         reason = (
             f"{self._crowded(found, rack)}; moving {sum(left.values())} of {name}'s {sum(held.values())} "
             f"GPUs from {self._names(left)} to {self._names(gained)} "

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dally.errors import InputError
 from dally.jobs.parallelism import Axis, Parallelism
+from dally.words import plural
 
 _Ints = NDArray[np.int64]
 
@@ -96,7 +97,7 @@ def spread_groups(
         InputError: The machines' GPUs are not the plan's.
     """
     if sum(machines) != plan.gpus:
-        raise InputError(f"placement: has {sum(machines)} GPUs, the plan {plan} needs {plan.gpus}")
+        raise InputError(f"placement: has {plural(sum(machines), 'GPU')}, the plan {plan} needs {plan.gpus}")
     levels = [
         np.repeat(np.asarray(numbers, dtype=np.int64), machines)
         for numbers in domains or [range(len(machines))]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from dally.words import plural
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 
 _FLAT = ("", "topology/none", "topology/default", "topology/flat")
@@ -88,11 +89,11 @@ def shape(site: SiteFacts) -> Finding:
     (largest, most), (smallest, least) = sizes.most_common()[0], sizes.most_common()[-1]
     if most > 2 * least:
         return warning(
-            f"uneven: {largest} has {most} GPU nodes, {smallest} has {least}",
+            f"uneven: {largest} has {plural(most, 'GPU node')}, {smallest} has {least}",
             "see whether nodes are missing from a switch; if it is so in truth, all is well",
         )
-    each = f"{least} to {most}" if least < most else f"{most}"
-    return ok(f"{len(sizes)} racks of {each} GPU nodes each")
+    spread = plural(most, "GPU node") if least == most else f"{least} to {plural(most, 'GPU node')}"
+    return ok(f"{plural(len(sizes), 'rack')} of {spread} each")
 
 
 def own_topology(site: SiteFacts) -> Finding:

@@ -4,6 +4,7 @@ from collections import Counter
 
 from dally.cluster.slurm_gres import parse_gres
 from dally.cluster.summary import left_out_line
+from dally.words import plural
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 from slurm_plugin.client.node_text import is_available
 
@@ -20,7 +21,9 @@ def partitions(site: SiteFacts) -> Finding:
                 f"partition {name} has no node with GPUs",
                 "name partitions with GPU nodes, or give the nodes Gres=gpu:... in slurm.conf",
             )
-    return ok(f"{', '.join(site.required_config.partitions)}: {len(site.managed_nodes)} nodes with GPUs")
+    return ok(
+        f"{', '.join(site.required_config.partitions)}: {plural(len(site.managed_nodes), 'node')} with GPUs"
+    )
 
 
 def other_partitions(site: SiteFacts) -> Finding:
@@ -92,7 +95,7 @@ def availability(site: SiteFacts) -> Finding:
         return problem("no GPU node could run a job", "`sinfo -R` tells why")
     if away:
         return ok(f"not available: {some(away)}; Dally leaves them out")
-    return ok(f"all {len(nodes)} GPU nodes are up")
+    return ok(f"{plural(len(nodes), 'GPU node')} up, all of them")
 
 
 def conf_agrees(site: SiteFacts) -> Finding:
@@ -137,4 +140,7 @@ def cluster(site: SiteFacts) -> Finding:
         return problem(
             f"{site.required_config.cluster} lacks {some(missing)}", "add these nodes to what `cluster` names"
         )
-    return ok(f"{len(known)} machines, {site.cluster.gpus} GPUs, levels {', '.join(site.cluster.levels)}")
+    return ok(
+        f"{plural(len(known), 'machine')}, {plural(site.cluster.gpus, 'GPU')}, levels "
+        f"{', '.join(site.cluster.levels)}"
+    )

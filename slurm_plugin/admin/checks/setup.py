@@ -2,6 +2,7 @@
 
 from dally.errors import InputError
 from dally.policies.registry import parse_policy
+from dally.words import plural
 from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
 
 OLDEST = (22, 5)
@@ -124,7 +125,7 @@ def profiles(site: SiteFacts) -> Finding:
         )
     if site.stand_ins:
         return warning("; ".join(site.stand_ins), "measure on these GPUs: `profile-models slurm`")
-    return ok(f"profiles of {site.profiles} models")
+    return ok(f"profiles of {plural(site.profiles, 'model')}")
 
 
 def state_folder(site: SiteFacts) -> Finding:

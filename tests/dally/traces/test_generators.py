@@ -133,7 +133,7 @@ def test_knobs_replace_the_defaults() -> None:
         ("batch:max_s=inf", "max_s is 'inf', must be a number at least 1"),
         ("bursty:cv=0.5", "cv is '0.5', must be a number from 1 to 100"),
         ("batch:gpus=8:x", "gpus is 'x', must be a number"),
-        ("batch:gpus=8/8", "gpus: 8 GPUs are given twice"),
+        ("batch:gpus=8/8", "gpus: 8 GPUs given twice"),
         ("poisson:load=0.5", "load and cluster_gpus go together"),
         ("poisson:load=0.5,cluster_gpus=8,gap_s=3", "load and gap_s exclude each other"),
         ("poisson:load=0.5,cluster_gpus=8,jobs=1", "load needs at least 2 jobs"),

@@ -19,7 +19,7 @@ def test_interrupted_it_leaves_a_partial_file_and_no_process(tmp_path: Path) -> 
     said = end(process, signal.SIGINT)
 
     assert process.returncode == 130
-    assert "machine-1x1: interrupted (0 of 1 models are kept in" in said
+    assert "machine-1x1: interrupted (0 of 1 model kept in" in said
     assert [path.name for path in (out / "raw").glob("*.jsonl")] == ["machine-1x1.partial.jsonl"]
     assert not marked(tmp_path)
 

@@ -168,7 +168,9 @@ def test_that_nodes_cannot_be_used_where_they_must_be_is_told_with_what_helps(
     done = measure(local_slurm)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("profile-models: no free hosts for rack-2x1; there are 4 hosts in 4 racks")
+    assert done.stderr.startswith(
+        "profile-models: no free hosts for rack-2x1; the run has 4 hosts in 4 racks"
+    )
     assert "--shapes" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

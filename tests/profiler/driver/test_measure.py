@@ -96,7 +96,7 @@ def test_what_was_found_stays_when_a_rank_fails_and_its_own_line_is_the_message(
 
     (problem,) = do(store, launcher)
 
-    assert problem.startswith("rack-2x1: rank 1 on h2: lost its disk (1 of 2 models are kept in")
+    assert problem.startswith("rack-2x1: rank 1 on h2: lost its disk (1 of 2 models kept in")
     assert "--resume continues" in problem
     assert files(store) == ["rack-2x1.log", "rack-2x1.partial.jsonl"]
     assert store.log("rack-2x1").read_text() == "rank 1 on h2: lost its disk\n"
@@ -118,7 +118,7 @@ def test_ranks_that_never_meet_end_the_measurement(store: MeasurementStore) -> N
     with pytest.raises(MeasureError, match=r"^rack-2x1: rank 0 on h1: no torch$") as caught:
         do(store, launcher, "rack-2x1", "network-2x1")
 
-    assert "0 of 2 models are kept in" in caught.value.hint
+    assert "0 of 2 models kept in" in caught.value.hint
     assert len(launcher.launched) == 1
 
 
@@ -205,7 +205,7 @@ def test_an_interrupted_run_keeps_what_it_found(
     with pytest.raises(InterruptedRunError, match=r"^rack-2x1: interrupted$") as caught:
         do(store, FakeLauncher())
 
-    assert "0 of 2 models are kept in" in caught.value.hint
+    assert "0 of 2 models kept in" in caught.value.hint
     assert files(store) == ["rack-2x1.partial.jsonl"]
 
 

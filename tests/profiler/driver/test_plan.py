@@ -83,7 +83,7 @@ def test_a_shape_asked_for_is_measured_in_every_tier_it_fits_and_one_rank_is_mea
 def test_a_shape_that_fits_nowhere_is_refused_with_what_there_is() -> None:
     with pytest.raises(
         InputError,
-        match="rack-4x1 or network-4x1 fits nowhere; there are 3 hosts in 2 racks, at most 2 in one",
+        match="rack-4x1 or network-4x1 fits nowhere; the run has 3 hosts in 2 racks, at most 2 in one",
     ):
         spreads_for(wanted("4x1"), make_racks(2, 1))
 
@@ -145,7 +145,7 @@ def test_hosts_that_are_busy_are_not_used() -> None:
 
 def test_that_no_free_hosts_lie_right_is_said_with_those_there_are() -> None:
     free = only_hosts(make_racks(2, 2), {"r0h1", "r1h0"})
-    with pytest.raises(NoRoomError, match="no free hosts for rack-2x1; there are 2 hosts in 2 racks"):
+    with pytest.raises(NoRoomError, match="no free hosts for rack-2x1; the run has 2 hosts in 2 racks"):
         plan_runs((RankSpread("rack", 2, 1),), free, ORDER)
 
 

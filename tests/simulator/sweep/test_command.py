@@ -40,7 +40,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def test_a_sweep_is_resumed_and_grows(folder: Path) -> None:
     first = sweep(folder, "--workers", "1")
     assert first.exit_code == 0, first.output
-    assert "4 runs, 4 of them to do" in first.output
+    assert "4 runs, 4 to do" in first.output
     assert [(row["policy"], row["seed"]) for row in rows(folder)] == [
         ("fifo", "1"),
         ("srtf", "1"),
@@ -51,7 +51,7 @@ def test_a_sweep_is_resumed_and_grows(folder: Path) -> None:
     assert len(written) == 4
     (folder / "study.toml").write_text(STUDY.replace("[1, 2]", "[1, 2, 3]"))
     second = sweep(folder, "--workers", "1")
-    assert "6 runs, 2 of them to do" in second.output
+    assert "6 runs, 2 to do" in second.output
     assert len(rows(folder)) == 6
     assert all(path.stat().st_mtime_ns == when for path, when in written.items())
 
@@ -89,7 +89,7 @@ def test_killed_it_leaves_whole_results_and_no_process(folder: Path, number: sig
     process.send_signal(number)
     assert process.wait(LONGEST_S) == (130 if number == signal.SIGTERM else -number)
     await_true(lambda: not _alive(process.pid), "all its processes to end")
-    assert "4 runs, 2 of them to do" in sweep(folder, "--dry-run").output
+    assert "4 runs, 2 to do" in sweep(folder, "--dry-run").output
 
 
 def _alive(group: int) -> bool:

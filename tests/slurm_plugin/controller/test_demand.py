@@ -49,7 +49,7 @@ def test_gpus_in_all_and_on_each_machine(
         ({"tres_per_job": "gres:gpu:8", "segment": 1}, "--segment"),
         ({"tres_per_node": "gres:gpu:8", "heterogeneous": True}, "heterogeneous"),
         ({"tres_per_socket": "gres:gpu:1"}, "--gpus-per-socket"),
-        ({"tres_per_task": "gres:gpu:1", "tasks": 7, "tasks_per_node": 4}, "do not come out even"),
+        ({"tres_per_task": "gres:gpu:1", "tasks": 7, "tasks_per_node": 4}, "cannot come out even"),
     ],
 )
 def test_what_dally_cannot_place_is_refused_with_the_reason(fields: dict[str, Any], words: str) -> None:

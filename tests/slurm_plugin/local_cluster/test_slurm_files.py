@@ -120,7 +120,7 @@ def test_dally_reads_what_is_written(tmp_path: Path) -> None:
         ({"racks": 9}, "racks is 9, must be 1 to the number of nodes, 8"),
         ({"cpus": 3}, "cpus is 3, must be an even number"),
         ({"gpus": 0}, "gpus is 0, must be 1 or more"),
-        ({"gpu_types": ("a", "b")}, "there are 2 GPU types for 4 racks, must be one for all or one for each"),
+        ({"gpu_types": ("a", "b")}, "2 GPU types given for 4 racks, must be one for all or one for each"),
         ({"gpu_types": ("a:b",)}, "GPU type is 'a:b', must be a letter, then"),
         ({"folder": Path("/tmp") / ("x" * 100)}, "too long a path for a socket"),
     ],

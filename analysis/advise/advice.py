@@ -198,7 +198,7 @@ def advise(site: Site, todo: AdvicePlan, simulate: Runner) -> Advice:
     Raises:
         DallyError: A simulation could not end.
     """
-    calibration, calibrated = None, {}
+    calibration, calibrated = None, dict[str, SimulatedTimes]()
     if todo.calibrated:
         outcomes = simulate([SimulationTask(policy) for policy in todo.todays])
         calibration = calibrate(site.history, outcomes)

@@ -117,7 +117,7 @@ def segment_lines(advice: Advice, found: PolicyComparison) -> Iterator[str]:
     for scheduler, name in zip(SCHEDULERS, (advice.today, found.chosen.policy), strict=True):
         yield _segments_advice(found, scheduler, name)
     told = (
-        f"{plural(wide, 'job')} with several machines count here; what distance costs is known of {priced:,}."
+        f"This is of {plural(wide, 'job')} with several machines; what distance costs is known of {priced:,}."
     )
     if priced < wide:
         told += " The others gain nothing from being close, as far as is known here."
@@ -232,7 +232,7 @@ def calibration_lines(advice: Advice) -> Iterator[str]:
     if len(found.wait_s) < found.jobs:
         yield f"Of {plural(found.jobs - len(found.wait_s), 'job')} the history tells no start."
     if len(found.wait_s) < _FEW:
-        yield f"{plural(len(found.wait_s), 'start')} are few: take the error as a hint."
+        yield f"That is of {plural(len(found.wait_s), 'start')} only: take the error as a hint."
 
 
 def simulated_line(history: SiteHistory) -> str:

@@ -72,7 +72,7 @@ def compare_runs(runs: Sequence[WholeRun]) -> Verdict:
 
 def _missing(runs: Sequence[WholeRun], done: Sequence[Mapping[str, JobRecord]], common: int) -> str:
     """Which runs lack how many of the jobs that completed in others; empty if none does."""
-    ended = set().union(*done)
+    ended = {job for own in done for job in own}
     lacks = [
         f"{run.name} lacks {plural(len(ended) - len(own), 'job')}"
         for run, own in zip(runs, done, strict=True)

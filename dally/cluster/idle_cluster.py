@@ -39,6 +39,11 @@ class IdleCluster:
             each = f"{each.removesuffix(',')}{gang.layout}," if gang.layout else each
             anyhow = gang.unsegmented._replace(per_machine=None)
             has = str(self._free.total(gang.gpu_type))
+            if gang.gpu_type and gang.gpu_type not in self._topology.gpu_types:
+                has += f"; {_types(self._topology.gpu_types)}"
+            most_gpus = max(machine.gpus for machine in self._topology.machines)
+            if gang.per_machine is not None and gang.per_machine > most_gpus:
+                has += f", no machine more than {most_gpus}"
             if gang.machines is not None:
                 has += f", {self._free.usable(anyhow)} of them on machines it accepts"
             if self._topology.islands:
@@ -90,3 +95,9 @@ class IdleCluster:
             mixed = self._free.find(gang, self.best_level(gang))
             found = [] if mixed is None else [mixed]
         return found
+
+
+def _types(gpu_types: Sequence[str]) -> str:
+    """Of which types a cluster's GPUs are, in words."""
+    named = ", ".join(filter(None, gpu_types))
+    return f"its GPUs are of {named}" if named else "it names no GPU types"

@@ -94,7 +94,9 @@ def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
 def _hint(first_line: str) -> str:
     """What may help where a file's first line fits no format."""
     if "JobID" in first_line:
-        return "of sacct's output, that of `sacct -P` or `sacct --json` is read"
+        return "of sacct's output, that of `sacct -P`, without --delimiter, or `sacct --json` is read"
+    if first_line.count("|") > 1:
+        return "if this is sacct's, its header is missing: leave out --noheader"
     needed = ", ".join(common_csv.REQUIRED_COLUMNS)
     return f"any table will do as csv, separated by commas, with the columns {needed}"
 
@@ -251,5 +253,5 @@ def parse_trace(
         clamped=found.clamped,
         outside=len(found.jobs) - len(inside),
         earlier=len(inside) - len(jobs),
-        ran={job.job_id: found.ran[job.job_id].since(first_s) for job in jobs} if found.ran else {},
+        ran={job.job_id: found.ran[job.job_id].since(first_s) for job in jobs if job.job_id in found.ran},
     )

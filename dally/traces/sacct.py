@@ -22,10 +22,11 @@ from dally.traces.sacct_json import json_rows
 REQUIRED_COLUMNS = ("Submit", "State")
 _EITHER_COLUMN = (("JobIDRaw", "JobID"), ("ElapsedRaw", "Elapsed"), ("AllocTRES", "ReqTRES"))
 _UNFINISHED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
-_NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit"})
+_NO_LIMIT = frozenset({"", "0", "00:00:00", "UNLIMITED", "Partition_Limit"})
+"""To sbatch, a limit of 0 is none."""
 _NO_DATE = frozenset({"", "None", "Unknown"})
-_SPAN = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", re.ASCII)
-"""A time such as 1-02:03:04, as `Elapsed` and `Timelimit` have it."""
+_SPAN = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d\d):(\d\d)", re.ASCII)
+"""A time such as 1-02:03:04 or 03:04, as `Elapsed` and `Timelimit` have it."""
 _NODES = re.compile(r"\bnode=([1-9]\d*)\b")
 _GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>[^,]*)")
 

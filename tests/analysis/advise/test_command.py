@@ -161,7 +161,7 @@ def test_rules_for_segments_are_held_against_none(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "Under slurm, set no segments" in result.output
     assert "Under srsf-delay, set no segments" in result.output
-    assert "20 jobs with several machines count here; what distance costs is known of 0." in result.output
+    assert "This is of 20 jobs with several machines; what distance costs is known of 0." in result.output
     page = (folder / "advice.html").read_text("utf-8")
     assert page.count("128:16,32:4") == 2
     said = json.loads(advise(folder, "--segments", "--policy", "srsf-delay", "--json", history=path).output)[

@@ -88,7 +88,7 @@ def test_who_would_lose_is_named(advice: Advice) -> None:
 
 
 def test_few_starts_are_told(advice: Advice) -> None:
-    assert "3 starts are few: take the error as a hint." in list(sentences.calibration_lines(advice))
+    assert "That is of 3 starts only: take the error as a hint." in list(sentences.calibration_lines(advice))
 
 
 def test_where_to_start_tells_what_the_setting_asks_for(advice: Advice) -> None:

@@ -120,10 +120,12 @@ def test_sacct_takes_times_with_colons_where_the_raw_ones_are_missing(tmp_path: 
     text += "1|2024-05-01T10:00:00|1-02:03:04|F|gres/gpu=1|2-00:00:00\n"
     text += "2|2024-05-01T10:00:00|00:00:10|F|gres/gpu=1|UNLIMITED\n"
     text += "3|2024-05-01T10:00:00|00:00:10|F|gres/gpu=1|Partition_Limit\n"
+    text += "4|2024-05-01T10:00:00|03:04|F|gres/gpu=1|00:00:00\n"
     assert load(tmp_path, text).jobs == (
         Job("1", 0, 1, 93_784, status="F", time_limit_s=172_800),
         Job("2", 0, 1, 10, status="F"),
         Job("3", 0, 1, 10, status="F"),
+        Job("4", 0, 1, 184, status="F"),
     )
     with pytest.raises(RowError, match="line 2: Elapsed is '26h', must be a time like 1-02:03:04"):
         load(tmp_path, text.replace("1-02:03:04", "26h"))
@@ -357,6 +359,16 @@ def test_a_job_comes_when_it_is_eligible(tmp_path: Path, eligible: str, submit_s
     workload = load(tmp_path, "\n".join([header, *rows]) + "\n")
     assert [job.submit_s for job in workload.jobs] == [0.0, submit_s]
     assert workload.ran["2"].start_s == 1800
+
+
+@pytest.mark.parametrize(
+    ("first_line", "hint"),
+    [("JobIDRaw;Submit;State", "without --delimiter"), ("1|ann|2024-05-01T10:00:00", "leave out --noheader")],
+)
+def test_what_helps_with_sacct_s_other_shapes_is_told(tmp_path: Path, first_line: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, f"{first_line}\n")
+    assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dally.words import plural
 from profiler.gpu_validation.commands import StepError
 
 Profile = Mapping[str, Any]
@@ -51,7 +52,8 @@ def judge_compute(profiles: Mapping[str, Profile], models: Iterable[str]) -> str
             raise StepError(f"{name}: peak_memory_bytes is not known")
     fixed = sum(bool(profile["compute"].get("fixed_s")) for profile in profiles.values())
     times = ", ".join(f"{name} {_computed_s(profile) * 1e3:.1f} ms" for name, profile in profiles.items())
-    return f"{len(profiles)} models in bf16 on {env['device_name']}, {fixed} with a fixed part: {times}"
+    models = plural(len(profiles), "model")
+    return f"{models} in bf16 on {env['device_name']}, {fixed} with a fixed part: {times}"
 
 
 def judge_counters(profiles: Mapping[str, Profile]) -> str:

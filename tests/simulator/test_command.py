@@ -144,7 +144,7 @@ def test_what_was_left_out_of_the_trace_is_counted(tmp_path: Path) -> None:
     options = ("--policy", "fifo", "--skip-bad", "--min-duration-s", "1")
     result = simulate(tmp_path / "trace.csv", tmp_path / "out", *options)
     assert result.exit_code == 0
-    assert "trace: left out 1: gpus is below 1; 1 durations raised to the least one" in result.stderr
+    assert "trace: left out 1: gpus is below 1; 1 duration raised to the least one" in result.stderr
 
 
 def test_a_truncated_trace_is_refused(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def over_link(seconds: float) -> Profile:
 def test_a_model_in_bf16_is_told_with_its_time(tmp_path: Path) -> None:
     write_profiles([PROFILE], tmp_path)
     said = judge_compute(read_profiles(tmp_path), ["resnet18"])
-    assert said == "1 models in bf16 on NVIDIA H200, 1 with a fixed part: resnet18 100.0 ms"
+    assert said == "1 model in bf16 on NVIDIA H200, 1 with a fixed part: resnet18 100.0 ms"
 
 
 def test_a_model_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_gpus_in_all_and_on_each_machine(
         ({}, "asks for no GPUs"),
         ({"tres_per_node": "gres:gpu:0"}, "asks for no GPUs"),
         ({"tres_per_node": "gres:gpu:a:1,gres:gpu:b:1"}, "several kinds"),
-        ({"tres_per_node": "gres:gpu:8", "exclusive": True}, "--exclusive needs 1 nodes"),
+        ({"tres_per_node": "gres:gpu:8", "exclusive": True}, "--exclusive needs 1 node"),
         ({"tres_per_node": "gres:gpu:8", "switches": 1}, "--switches"),
         ({"tres_per_node": "gres:gpu:8", "segment": 2}, "--segment"),
         ({"tres_per_job": "gres:gpu:8", "segment": 1}, "--segment"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dally.jobs.job import Job
+from dally.words import plural
 from testbed.fidelity import sentences
 from testbed.fidelity.comparison import Comparison, compare
 from testbed.fidelity.live_run import read_live_run
@@ -38,7 +39,7 @@ def test_a_job_that_went_as_simulated_has_no_cause(tmp_path: Path) -> None:
 def test_preemptions_that_were_not_simulated_are_told(tmp_path: Path) -> None:
     comparison = compared(tmp_path, Change(), really="tiresias")
     (long,) = (job for job in comparison.jobs if job.real.job_id == "long")
-    assert f"was preempted {long.real.preemptions} times, not 0" in sentences.cause(long)
+    assert f"was preempted {plural(long.real.preemptions, 'time')}, not 0" in sentences.cause(long)
     assert "and 1 had another number of preemptions" in sentences.decisions(comparison)
 
 

@@ -54,7 +54,7 @@ def processes(folder: Path) -> set[int]:
 def test_it_stays_up_is_used_by_other_processes_and_goes_without_trace(cluster_folder: Path) -> None:
     begun = dally("up", cluster_folder, *SMALL)
     assert begun.stdout.startswith(
-        "up: 2 nodes of 1 GPUs (h100) in 2 racks (1, 1), 1 Gb/s a node, 200 Mb/s between racks\n"
+        "up: 2 nodes of 1 GPU (h100) in 2 racks (1, 1), 1 Gb/s a node, 200 Mb/s between racks\n"
     )
     assert dally("up", cluster_folder, *SMALL).stdout.startswith("up already: ")
     other = dally("up", cluster_folder, "--racks", "2")

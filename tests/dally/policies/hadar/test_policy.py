@@ -141,7 +141,7 @@ def test_reasons_give_payoff_utility_and_price(policy: str) -> None:
         r"payoff 1 = utility 1 - price [\d.e-]+ for 1 GPU at 1.00 of its best speed; waited 0 s",
         start["reason"],
     )
-    assert "utility 1 at best for each of 1 GPUs" in wait["reason"]
+    assert "utility 1 at best for each of 1 GPU" in wait["reason"]
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

@@ -94,7 +94,7 @@ def pick_format(source: str, text: str, name: str | None = None) -> TraceFormat:
 def _hint(first_line: str) -> str:
     """What may help where a file's first line fits no format."""
     if "JobID" in first_line:
-        return "of sacct's output, that of `sacct -P`, without --delimiter, or `sacct --json` is read"
+        return "of sacct's output, that of `sacct -P` or `sacct --json` is read, without --delimiter"
     if first_line.count("|") > 1:
         return "if this is sacct's, its header is missing: leave out --noheader"
     needed = ", ".join(common_csv.REQUIRED_COLUMNS)

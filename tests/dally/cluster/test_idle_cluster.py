@@ -17,6 +17,6 @@ from dally.testing.worlds import racks
     ],
 )
 def test_what_a_gang_lacks_is_told(gpu_types: tuple[str, ...], gang: Gang, message: str) -> None:
-    costs = CostModel(racks([[2], [2]], gpu_types))
+    costs = CostModel(racks([[2, 2]], gpu_types))
     with pytest.raises(CapacityError, match=message):
         costs.best_level(gang)

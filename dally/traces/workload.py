@@ -112,7 +112,8 @@ def window(
     inside = [job for job in jobs if start_s <= job.submit_s - zero_s < end_s]
     if not inside:
         last_s = max(job.submit_s for job in jobs) - zero_s
-        span = f"from {start_s:.15g} s to {end_s:.15g} s"
+        until = "on" if end_s == float("inf") else f"to {end_s:.15g} s"
+        span = f"from {start_s:.15g} s {until}" if start_s > float("-inf") else f"before {end_s:.15g} s"
         raise InputError(f"no job was submitted {span}; the last one is at {last_s:.15g} s")
     inside.sort(key=lambda job: job.submit_s)
     return inside

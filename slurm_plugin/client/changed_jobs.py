@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,10 +10,10 @@ from functools import partial
 from slurm_plugin.client.job_json import job_state
 from slurm_plugin.client.job_text import (
     JobDetails,
+    JobLines,
     Line,
     jobs_of,
     read_details,
-    read_lines,
     shown_reason,
     squeue_format,
 )
@@ -37,6 +37,9 @@ _COMPARED = 20
 
 Records = Mapping[int, tuple[SlurmJob, ...]]
 """Jobs by the number that Slurm has for them: all tasks of an array that are alike have one."""
+
+
+Squeue = Callable[[str, Callable[[], object]], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class ChangedJobs:
     have shown jobs as JSON does, those on GPUs and the others, both are read at each look.
 
     Args:
-        squeue: Prints all jobs in a form that `squeue_format` gives.
+        squeue: Prints all jobs in a form that `squeue_format` gives; calls a function once it has them.
         show_jobs: What scontrol says of some jobs, in their order.
         full: All jobs by JSON.
         clock: Seconds that never go back.
@@ -74,12 +77,13 @@ class ChangedJobs:
 
     def __init__(
         self,
-        squeue: Callable[[str], str],
+        squeue: Squeue,
         show_jobs: Callable[[Sequence[int]], Sequence[str]],
         full: Callable[[], Records],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._squeue, self._show_jobs, self._full, self._clock = squeue, show_jobs, full, clock
+        self._lines = JobLines()
         self._known: dict[int, _Known] = {}
         self._reasons: dict[tuple[str, ...], str] = {}
         self._reasons_read_s = float("-inf")
@@ -90,26 +94,28 @@ class ChangedJobs:
         """All jobs."""
         return self.ask()()
 
-    def ask(self) -> Callable[[], Records]:
+    def ask(self, answered: Callable[[], object] = lambda: None) -> Callable[[], Records]:
         """Ask squeue; what asks for the details of changed jobs, and gives all.
 
         Waiting jobs whose turn it is are read anew beside squeue, whichever ends first: a job that has the
         line of the last look was waiting all the time. One whose line has changed is read again after squeue.
+
+        Args:
+            answered: Called as soon as squeue has all lines from slurmctld, if that can be seen.
         """
-        mark = f"Q{secrets.token_hex(6)}"
+        key = secrets.token_hex(6)
         self._looks += 1
         again = [number for number, known in self._known.items() if self._is_read_again(number, known)]
         with ThreadPoolExecutor(1) as pool:
             said = pool.submit(self._said, again)
-            text = self._squeue(squeue_format(mark))
-        return partial(self._take, text, mark, dict(zip(again, said.result(), strict=True)))
+            text = self._squeue(squeue_format(key), answered)
+        return partial(self._take, text, key, dict(zip(again, said.result(), strict=True)))
 
-    def _take(self, text: str, mark: str, said_before: Mapping[int, str]) -> Records:
+    def _take(self, text: str, key: str, said_before: Mapping[int, str]) -> Records:
         """All jobs, by what squeue printed and what scontrol said of some beside it."""
-        before = {number: known.line for number, known in self._known.items()}
-        lines = read_lines(text, mark, before)
+        lines = self._lines.read(text, key)
         due = [number for number, line in lines.items() if self._is_due(number, line)]
-        kinds = {_holds_gpus(line) for line in lines.values()}
+        kinds = {job_state(state) in HOLDS_GPUS for state in {line["State"] for line in lines.values()}}
         by_json = len(due) > _MOST_CHANGED or not kinds or not kinds <= self._agreed
         if by_json or self._needs_reasons(lines.values()):
             details = self._read_fully(lines)
@@ -172,11 +178,10 @@ class ChangedJobs:
         settled = number not in read or read[number] is not None
         return _Known(line, details, jobs_of(line, details, reason), settled, is_certain)
 
-    def _needs_reasons(self, lines: Iterable[Line]) -> bool:
+    def _needs_reasons(self, lines: Collection[Line]) -> bool:
         """Whether the reasons of jobs with descriptions must be read: one cannot be guessed, or long ago."""
-        described = [
-            line for line in lines if not shown_reason(line["Reason"])[1] and line["State"] == "PENDING"
-        ]
+        descriptions = {text for text in {line["Reason"] for line in lines} if not shown_reason(text)[1]}
+        described = [line for line in lines if line["Reason"] in descriptions and line["State"] == "PENDING"]
         if not described:
             return False
         if self._clock() >= self._reasons_read_s + REASONS_S:

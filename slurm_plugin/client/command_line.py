@@ -5,10 +5,12 @@ import re
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 
 from dally.errors import InputError
@@ -60,6 +62,9 @@ from slurm_plugin.client.slurm import (
 _AT_ONCE = 100
 """Orders for one process, so that each time-out is for a bounded amount of work."""
 
+_PRINTS_S = 0.002
+"""So often it is looked whether a command prints already; squeue takes some 0.2 s for thousands of jobs."""
+
 _ALL_JOBS = ("--all", "--states=all")
 _HELD = "an administrator holds it (JobHeldAdmin)"
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
@@ -105,11 +110,15 @@ class CommandLine:
         """The same jobs, by the number that Slurm has for them."""
         return self._ask_jobs()()
 
-    def _ask_jobs(self) -> Callable[[], Records]:
-        """Ask squeue; what gives the jobs, once what its lines do not say has been asked, too."""
+    def _ask_jobs(self, answered: Callable[[], object] = lambda: None) -> Callable[[], Records]:
+        """Ask squeue; what gives the jobs, once what its lines do not say has been asked, too.
+
+        Args:
+            answered: Called as soon as squeue has all lines from slurmctld, if that can be seen.
+        """
         if self._changed_jobs is not None:
             try:
-                return self._changed_jobs.ask()
+                return self._changed_jobs.ask(answered)
             except SlurmUnavailableError as error:
                 if not reads_no_lines(error):
                     raise
@@ -122,10 +131,9 @@ class CommandLine:
         self._json = self._json or json_option(self.read("squeue", "--version"))
         return read_records(self.read("squeue", *_ALL_JOBS, self._json))
 
-    def _squeue(self, columns: str) -> str:
-        return self.read(
-            "squeue", *_ALL_JOBS, "--array-unique", "--noheader", "--noconvert", f"--Format={columns}"
-        )
+    def _squeue(self, columns: str, answered: Callable[[], object]) -> str:
+        form = ("--array-unique", "--noheader", "--noconvert", f"--Format={columns}")
+        return self.read("squeue", *_ALL_JOBS, *form, prints=answered)
 
     def _show_jobs(self, numbers: Sequence[int]) -> list[str]:
         """What scontrol says of each job; a mark that nobody can guess is between them."""
@@ -148,17 +156,24 @@ class CommandLine:
         return read_reservations(self.read("scontrol", "--oneliner", "--all", "show", "reservation"))
 
     def look(self) -> Look:
-        """Jobs, nodes and reservations.
+        """Jobs, nodes, reservations and partitions.
 
-        Nodes and reservations are asked for beside what squeue's lines do not say of jobs, but not beside
-        squeue itself, as they must not be older than its lines. Else a job could ask for a reservation that
-        is not there yet, and a node that has just failed would seem free, its jobs being back in the queue.
+        The others are asked for as soon as squeue prints jobs, as it has had all of them from slurmctld then:
+        they must not be older. Else a job could ask for a reservation that is not there yet, and a node that
+        has just failed would seem free, its jobs being back in the queue.
         """
-        jobs = self._ask_jobs()
-        with ThreadPoolExecutor(2) as pool:
-            nodes, reservations = pool.submit(self.nodes), pool.submit(self.reservations)
-            in_detail = in_order(jobs())
-        return Look(with_fewest_nodes(in_detail, nodes.result()), nodes.result(), reservations.result())
+        with ThreadPoolExecutor(3) as pool:
+            ask_others = cache(
+                lambda: (
+                    pool.submit(self.nodes),
+                    pool.submit(self.reservations),
+                    pool.submit(self.partitions),
+                )
+            )
+            in_detail = in_order(self._ask_jobs(ask_others)())
+            nodes, reservations, partitions = ask_others()
+        jobs = with_fewest_nodes(in_detail, nodes.result())
+        return Look(jobs, nodes.result(), reservations.result(), partitions.result())
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
@@ -308,19 +323,25 @@ class CommandLine:
             return [first_line(output.stderr) or f"scancel failed ({output.returncode})"] * len(numbers)
         return refusals
 
-    def read(self, *argv: str) -> str:
+    def read(self, *argv: str, prints: Callable[[], object] | None = None) -> str:
         """What one of Slurm's commands prints.
+
+        Args:
+            argv: The command.
+            prints: Called as soon as it prints.
 
         Raises:
             SlurmUnavailableError: It is not there, took too long or failed; the message has its first line.
         """
-        output = self._run(*argv)
+        output = self._run(*argv, prints=prints)
         if output.returncode:
             said = first_line(output.stderr or output.stdout)
             raise SlurmUnavailableError(f"{argv[0]}: {said or output.returncode}")
         return output.stdout
 
-    def _run(self, *argv: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(
+        self, *argv: str, text: str = "", prints: Callable[[], object] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; one that takes too long is killed, with the processes it had started.
 
         It prints into memory: through a pipe squeue would wake this process for each 4 KB of several MB.
@@ -340,8 +361,11 @@ class CommandLine:
                     start_new_session=True,
                 ) as process,
             ):
+                end_s = time.monotonic() + self.timeout_s
                 try:
-                    _, err = process.communicate(text, self.timeout_s)
+                    if prints and _has_printed(process, printed, end_s):
+                        prints()
+                    _, err = process.communicate(text, max(0.0, end_s - time.monotonic()))
                 except BaseException:
                     with suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
@@ -355,6 +379,15 @@ class CommandLine:
         if reason := next((line for line in err.splitlines() if unavailable(line)), ""):
             raise SlurmUnavailableError(f"{argv[0]}: {first_line(reason)}")
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+def _has_printed(process: subprocess.Popen[str], printed: int, end_s: float) -> bool:
+    """Wait until a command prints into a file, or ends, or it is late; whether it has printed."""
+    while not os.fstat(printed).st_size:
+        if process.poll() is not None or time.monotonic() > end_s:
+            return False
+        time.sleep(_PRINTS_S)
+    return True
 
 
 def read_ended(text: str) -> tuple[Job, ...]:

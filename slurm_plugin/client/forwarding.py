@@ -40,8 +40,8 @@ class ForwardingSlurm:
         return self.slurm.reservations()
 
     def look(self) -> Look:
-        """These three, one after the other: each may be overridden."""
-        return Look(self.jobs(), self.nodes(), self.reservations())
+        """All of these, one after the other: each may be overridden."""
+        return Look(self.jobs(), self.nodes(), self.reservations(), self.partitions())
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

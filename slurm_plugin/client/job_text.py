@@ -1,8 +1,8 @@
 """Reads jobs from what squeue and scontrol print as text, which costs much less than their JSON.
 
-Users write parts of it, and may write what looks like another field or another job. So squeue ends each field
-with a mark that nobody could know who wrote it, and what scontrol says of a job is looked for behind its
-name, which squeue told.
+Users write parts of it, and may write what looks like another field or another job. So squeue ends each of
+these with a mark that nobody could know who wrote it, and what scontrol says of a job is looked for behind
+its name, which squeue told.
 """
 
 import re
@@ -48,6 +48,9 @@ _JOB_ID, _STATE, _START_TIME = map(_COLUMNS.index, ("JobID", "State", "StartTime
 
 _NO_VALUE = 2**32 - 2
 """From here on a number of Slurm's stands for none, as for the tasks of a job cancelled while it waited."""
+
+_NUL = "\0"
+"""What no program can print of a text of C's."""
 
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
@@ -99,45 +102,69 @@ class JobDetails:
         return cls(job.array_id, job.array_throttle, job.excluded_nodes, per_cpu, job.gpus, job.max_nodes)
 
 
-def squeue_format(mark: str) -> str:
-    """The value of `--Format` with which squeue prints what `read_lines` reads.
+def squeue_format(key: str) -> str:
+    """The value of `--Format` with which squeue prints what `JobLines` reads.
 
     Args:
-        mark: What ends each field: a letter, as a digit would be a width, and then whatever nobody can guess.
+        key: What nobody can guess, in small letters and digits; each field ends with a mark of it.
     """
-    return ",".join(f"{column}:{mark}" for column in _COLUMNS)
+    *others, last = _COLUMNS
+    return ",".join((*(f"{column}:Q{key}" for column in others), f"{last}:E{key}"))
 
 
-def read_lines(text: str, mark: str, before: Mapping[int, Line]) -> dict[int, Line]:
-    """The jobs in what squeue printed, by number; all tasks of an array that are alike have one, the array's.
+class JobLines:
+    """Reads look after look what squeue prints; what says what it said at the last look is the same object.
 
-    When Slurm expects to start a waiting job is left out: it changes all the time. A line that says what it
-    said before is the same object.
-
-    Args:
-        text: What squeue printed.
-        mark: What ends each field.
-        before: The lines of the last look.
-
-    Raises:
-        SlurmUnavailableError: It is no list of jobs.
+    Most jobs do. They are known by their whole text, so that of these nothing is taken apart.
     """
-    fields = text.split(mark)
-    if fields[-1].strip():
-        raise SlurmUnavailableError(f"squeue printed no jobs but {text[:80]!r}")
-    lines: dict[int, Line] = {}
-    for start in range(0, len(fields) - len(_COLUMNS), len(_COLUMNS)):
-        values = fields[start : start + len(_COLUMNS)]
+
+    def __init__(self) -> None:
+        self._of_text: dict[str, tuple[int, Line]] = {}
+        self._lines: dict[int, Line] = {}
+
+    def read(self, text: str, key: str) -> dict[int, Line]:
+        """The jobs, by number; all tasks of an array that are alike have one, the array's.
+
+        When Slurm expects to start a waiting job is left out: it changes all the time.
+
+        Args:
+            text: What squeue printed.
+            key: Of its marks.
+
+        Raises:
+            SlurmUnavailableError: It is no list of jobs.
+        """
+        *jobs, rest = text.split(f"E{key}\n")
+        if rest.strip():
+            raise SlurmUnavailableError(f"squeue printed no jobs but {text[:80]!r}")
+        before, self._of_text = self._of_text, {}
+        for job in jobs:
+            said = job.replace(f"Q{key}", _NUL)
+            found = before.get(said) or self._read(said)
+            if found is not None:
+                self._of_text[said] = found
+        self._lines = dict(self._of_text.values())
+        return self._lines
+
+    def _read(self, said: str) -> tuple[int, Line] | None:
+        """A job by its number; none if it has no number.
+
+        Raises:
+            SlurmUnavailableError: It has other columns than were asked for.
+        """
+        values = said.split(_NUL)
+        if len(values) != len(_COLUMNS):
+            raise SlurmUnavailableError(f"squeue printed no job but {said[:80]!r}")
         values[_JOB_ID] = values[_JOB_ID].strip()
         if job_state(values[_STATE]) is State.PENDING:
             values[_START_TIME] = ""
-        if values[_JOB_ID].isdecimal():
-            number = int(values[_JOB_ID])
-            line = before.get(number)
-            if line is None or [*line.values()] != values:
-                line = dict(zip(_COLUMNS, values, strict=True))
-            lines[number] = line
-    return lines
+        if not values[_JOB_ID].isdecimal():
+            return None
+        number = int(values[_JOB_ID])
+        before = self._lines.get(number)
+        if before is not None and [*before.values()] == values:
+            return number, before
+        return number, dict(zip(_COLUMNS, values, strict=True))
 
 
 def read_details(said: str, line: Line) -> JobDetails | None:

@@ -107,9 +107,9 @@ class PyslurmSlurm(ForwardingSlurm):
         return with_fewest_nodes(self._read_jobs(), self.nodes())
 
     def look(self) -> Look:
-        """Jobs, nodes and reservations, one after the other."""
+        """Jobs, nodes, reservations and partitions, one after the other."""
         jobs, nodes = self._read_jobs(), self.nodes()
-        return Look(with_fewest_nodes(jobs, nodes), nodes, self.reservations())
+        return Look(with_fewest_nodes(jobs, nodes), nodes, self.reservations(), self.partitions())
 
     def _read_jobs(self) -> tuple[SlurmJob, ...]:
         records = {record.id: record for record in self._load("Jobs")}

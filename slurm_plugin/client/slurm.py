@@ -301,11 +301,13 @@ class Look(NamedTuple):
         jobs: All jobs, as `Slurm.jobs` gives them.
         nodes: All nodes, no older than the jobs: GPUs that a job has just got count as in use.
         reservations: All reservations, no older than the jobs: that which a job asks for is among them.
+        partitions: All partitions.
     """
 
     jobs: tuple[SlurmJob, ...]
     nodes: tuple[SlurmNode, ...]
     reservations: tuple[Reservation, ...]
+    partitions: tuple[Partition, ...]
 
 
 class Slurm(Protocol):
@@ -325,7 +327,7 @@ class Slurm(Protocol):
         """All reservations, those to come included."""
 
     def look(self) -> Look:
-        """Jobs, nodes and reservations together, which may take less time than one after the other."""
+        """All of these together, which may take less time than one after the other."""
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""

@@ -269,7 +269,6 @@ class Controller:
         now = self._clock()
         self._at("cycle")
         self._read_rules(now)
-        self.reconciler.know_partitions(self._slurm.partitions())
         self._priorities.refresh(now)
         self._observe(now)
         self._reports.take_reports(now)
@@ -314,7 +313,8 @@ class Controller:
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
-        jobs, self._nodes, reservations = self._slurm.look()
+        jobs, self._nodes, reservations, partitions = self._slurm.look()
+        self.reconciler.know_partitions(partitions)
         self._spent.refresh(jobs, now)
         if any(job.licenses and job.state is State.PENDING for job in jobs):
             self.reconciler.conditions.licenses = self._slurm.licenses()

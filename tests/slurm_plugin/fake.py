@@ -102,7 +102,7 @@ class FakeSlurm(FakeCluster):
 
     def look(self) -> Look:
         """Jobs, nodes and reservations."""
-        return Look(self.jobs(), self.nodes(), self.reservations())
+        return Look(self.jobs(), self.nodes(), self.reservations(), self.partitions())
 
     def partitions(self) -> tuple[Partition, ...]:
         """The partitions that the nodes are in."""

@@ -54,7 +54,7 @@ class ScriptedSlurm:
         return self.all_reservations
 
     def look(self) -> Look:
-        return Look(self.jobs(), self.nodes(), self.reservations())
+        return Look(self.jobs(), self.nodes(), self.reservations(), self.partitions())
 
     def booted_s(self) -> float:
         return 0.0

@@ -103,10 +103,10 @@ def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -
         answered.set()
         return said
 
-    def late_squeue(columns: str) -> str:
+    def late_squeue(columns: str, has_all: Callable[[], object]) -> str:
         assert answered.wait(10.0)
         slurm.put(held("10", comment="changed", excluded_nodes=("n3",)))
-        return squeue(columns)
+        return squeue(columns, has_all)
 
     changed._show_jobs, changed._squeue = show_jobs, late_squeue
     assert in_order(changed.look()) == slurm.jobs()
@@ -287,7 +287,7 @@ def test_where_lines_show_something_else_than_json_json_counts() -> None:
     slurm = cluster(held("10"))
     changed = slurm.changed_jobs()
     squeue = slurm.squeue
-    changed._squeue = lambda columns: squeue(columns).replace("gres:gpu:2", "gres:gpu:4")
+    changed._squeue = lambda *asked: squeue(*asked).replace("gres:gpu:2", "gres:gpu:4")
     for _ in range(3):
         changed.look()
     assert slurm.full == 3

@@ -185,13 +185,20 @@ def test_a_listing_that_fails_is_no_empty_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize("has_lines", [True, False])
 def test_nodes_and_reservations_are_never_older_than_jobs(tmp_path: Path, has_lines: bool) -> None:
     refuses = "" if has_lines else "case $* in *--Format*) echo 'unrecognized option' >&2; exit 1 ;; esac;"
-    squeue = f"{refuses} sleep 0.3; {NO_JOBS}; echo squeue >> asked"
+    squeue = f"{refuses} sleep 0.3; echo squeue >> asked; {NO_JOBS}"
     slurm = commands(tmp_path, squeue=squeue, scontrol='echo "$@" >> asked; echo NodeName=n1 State=IDLE')
-    jobs, nodes, reservations = slurm.look()
-    assert (jobs, [node.name for node in nodes], reservations) == ((), ["n1"], ())
+    jobs, nodes, reservations, partitions = slurm.look()
+    assert (jobs, [node.name for node in nodes], reservations, partitions) == ((), ["n1"], (), ())
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked[0] == "squeue"
-    assert {line.split()[-1] for line in asked} >= {"node", "reservation"}
+    assert {line.split()[-1] for line in asked} >= {"node", "reservation", "partition"}
+
+
+def test_nodes_are_asked_for_while_squeue_prints_jobs(tmp_path: Path) -> None:
+    wait = "echo; while [ ! -e node -o ! -e reservation -o ! -e partition ]; do sleep 0.01; done"
+    squeue = f'case "$*" in *--Format*) {wait} ;; esac; {NO_JOBS}'
+    slurm = commands(tmp_path, squeue=squeue, scontrol='for word; do :; done; : > "$word"')
+    assert slurm.look() == ((), (), (), ())
 
 
 @pytest.mark.parametrize("command", ["squeue", "scontrol"])

@@ -1,6 +1,6 @@
 """A Slurm of which squeue and scontrol print what a test says, as text and as the records of JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dally.hostlist import fold
@@ -42,7 +42,7 @@ class TextSlurm:
         for job in jobs:
             self.records[_number(job)] = (job,)
 
-    def squeue(self, columns: str) -> str:
+    def squeue(self, columns: str, answered: Callable[[], object]) -> str:
         """What squeue prints in this form."""
         self.lines += 1
         rows = ("".join(self._fields(number, columns)) for number in self.records)
@@ -52,6 +52,7 @@ class TextSlurm:
             if not jobs:
                 del self.records[number]
         self.moves = []
+        answered()
         return text
 
     def show_jobs(self, numbers: Sequence[int]) -> list[str]:

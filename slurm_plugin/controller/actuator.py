@@ -232,11 +232,14 @@ class Actuator:
         Jobs that are stopped leave at different times. What the first leaves would go to the next job of
         Slurm's own queue, also by backfill, and the start would wait for that job's end.
         """
+        early = [*self._reconciler.pending_starts.early(now)]
+        if not early:
+            return
         shared, others_wait = self._shared_nodes(nodes), self._reconciler.conditions.others_wait()
         reservations = self._reconciler.conditions.reservations
         reserved = {reserved_for(each) for each in reservations if not is_claim(each)}
         orders = []
-        for decision, until_s in self._reconciler.pending_starts.early(now):
+        for decision, until_s in early:
             on_nodes = tuple(self._state.topology.named(decision.allocation))
             is_kept = decision.job_id in reserved or own_reservation(self._reconciler.seen(decision.job_id))
             if not is_kept and (others_wait or shared.intersection(on_nodes)):
@@ -290,6 +293,8 @@ class Actuator:
 
         Slurm leaves a job without one behind its own that wait, whatever is free for it.
         """
+        if not starting:
+            return False
         shared = self._shared_nodes(nodes)
         if self._reconciler.conditions.others_wait():
             shared.update(*(each.gpus for each in starting))
@@ -320,7 +325,7 @@ class Actuator:
         for managed, refusal in zip(starting, self._order("release", orders, now), strict=True):
             if refusal is not None:
                 self._reconciler.admission.start_failed(managed, now, refusal)
-        return bool(starting)
+        return True
 
     def record_waits(self, plan: Plan, now: float) -> None:
         """Put waits on record."""

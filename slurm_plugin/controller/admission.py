@@ -112,7 +112,7 @@ class Admission:
         """
         slots = array_slots(self._seen.values(), self._managed_jobs)
         self.limit_use = use = self._conditions.limit_use(now)
-        queued = QueuedJobs(use)
+        queued, refusals = QueuedJobs(use), dict[tuple[int, int], str]()
         misfits = list[tuple[ManagedJob, str]]()
         waiting = [managed for managed in self._managed_jobs.values() if isinstance(managed.phase, WAITS)]
         waiting.sort(key=lambda each: (each.job_id not in self._pending_starts, each.arrival))
@@ -122,21 +122,22 @@ class Admission:
             if job.state is not State.PENDING:
                 why = f"Slurm shows it as {job.state_name}"
             else:
-                before = self._before.get(managed.job_id)
-                unchanged = job is before or job == before
+                unchanged = job is self._before.get(managed.job_id)
                 if unfit := "" if unchanged else self.cannot_place(managed, job, now):
                     misfits.append((managed, unfit))
                     continue
-                request = self._reader.request(job) or managed.request
-                held = job.hold is Hold.ADMIN or (request.held and not managed.user_released)
-                why = ineligible_reason(managed, job, request, slots, now, self._seen)
+                held = job.hold is Hold.ADMIN or (managed.request.held and not managed.user_released)
+                why = ineligible_reason(managed, job, managed.request, slots, now, self._seen)
                 paused, paused_s = self._requeues.pause(managed.job_id, now)
                 if paused and not why:
                     why, until_s = paused, paused_s
                 accrues = not why
                 pending_gpus = self._pending_starts.gpus(managed.job_id)
                 gpus = pending_gpus or managed.job.least_gpus
-                why = why or self._conditions.refusal(managed, use, gpus)
+                same = self._conditions.same_asks.number(managed, job), gpus
+                if not why and same not in refusals:
+                    refusals[same] = self._conditions.refusal(managed, use, gpus)
+                why = why or refusals[same]
                 if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
                     until_s = now + self._config.backoff_s
                 has_one_like = not why and not pending_gpus and queued.has_one_like(managed, job)
@@ -145,6 +146,7 @@ class Admission:
             if not why:
                 if pending_gpus:
                     use.promise(job, pending_gpus)
+                    refusals.clear()
                 queued.add(managed, job, gpus)
                 if isinstance(managed.phase, IneligiblePhase):
                     self._transitions.queue(managed, now)

@@ -72,15 +72,16 @@ class Annotations:
         self._annotated_s = {job: told_s for job, told_s in self._annotated_s.items() if job in managed_jobs}
         before, self._wanted, orders = self._wanted, {}, []
         for job_id, managed in managed_jobs.items():
-            job, told_s = seen(job_id), self._annotated_s.get(job_id, -inf)
-            if job.array_id or job.state is State.ENDED or now < told_s + ANNOTATED_AGAIN_S:
-                continue
-            known = before.get(job_id)
+            job, known = seen(job_id), before.get(job_id)
             if known is None or known.job is not job or known.phase is not managed.phase:
+                if job.array_id or job.state is State.ENDED:
+                    continue
                 known = _Wanted(job, managed.phase, annotated(job.admin_comment, _words(managed, job)))
             self._wanted[job_id] = known
             if known.comment != job.admin_comment:
-                orders.append((told_s, Annotate(job_id, known.comment)))
+                told_s = self._annotated_s.get(job_id, -inf)
+                if now >= told_s + ANNOTATED_AGAIN_S:
+                    orders.append((told_s, Annotate(job_id, known.comment)))
         orders.sort(key=lambda each: each[0])
         return [order for _, order in orders[:MOST_ANNOTATED]]
 

@@ -8,6 +8,7 @@ start there only if they end before. Dally's keep to that by themselves; a reser
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from itertools import islice
 from math import ceil, inf
 from time import localtime, strftime
@@ -118,9 +119,12 @@ class OldestFirst:
             for job_id, lapse_s in self._lapses_s.items()
             if job_id in jobs and jobs[job_id].state is State.PENDING and now < lapse_s + LAPSED_S
         }
-        self._holds = [*holds_until_limit(map(self._holding_nodes, jobs.values())), *self._starting(now)]
-        slurms, ours = self._oldest_of_slurm(now), self._oldest_of_ours(now)
         before, self.slurms, self.ours = (self.slurms, self.ours), None, None
+        of_slurm = [job for job in jobs.values() if job.state is not State.ENDED and self._is_slurms(job)]
+        if not of_slurm:  # nobody is in anybody's way
+            return
+        self._holds = [*holds_until_limit(map(self._holding_nodes, jobs.values())), *self._starting(now)]
+        slurms, ours = self._oldest_of_slurm(of_slurm, now), self._oldest_of_ours(of_slurm, now)
         if ours and (slurms is None or ours.arrival < slurms.arrival):
             self.ours = self._claim(ours, frozenset(), before[1], now)
             beside = self.ours.earliest.nodes if self.ours else frozenset[str]()
@@ -178,32 +182,30 @@ class OldestFirst:
 
     # Who is oldest.
 
-    def _oldest_of_slurm(self, now: float) -> WaitingJob | None:
+    def _oldest_of_slurm(self, of_slurm: Iterable[SlurmJob], now: float) -> WaitingJob | None:
         nodes = self._room.nodes
         shared = {name for each in self._machines & nodes.keys() for name in nodes[each].partitions}
         waiting = [
             job
-            for job in self._jobs.values()
-            if self._is_slurms(job)
-            and _names_gpus(job)
+            for job in of_slurm
+            if _names_gpus(job)
             and not shared.isdisjoint(job.partition.split(","))
             and waits_for_nodes(job, now)
         ]
         waiting.sort(key=lambda job: job.arrival)
         return self._first_that_can(map(self._job_of_slurm, waiting), now)
 
-    def _oldest_of_ours(self, now: float) -> WaitingJob | None:
+    def _oldest_of_ours(self, of_slurm: Iterable[SlurmJob], now: float) -> WaitingJob | None:
         """Our oldest waiting job, if a younger job of Slurm's may take its GPUs, or has taken some."""
         known = self._managed_jobs.values()
-        waiting = sorted(
-            (each for each in known if isinstance(each.phase, PendingPhase)), key=lambda each: each.arrival
-        )
+        pending = (each for each in known if isinstance(each.phase, PendingPhase))
+        waiting = nsmallest(_TRIED, pending, key=lambda each: each.arrival)
         found = self._first_that_can(map(self._job_of_ours, waiting), now)
         if found is None:
             return None
-        for job in self._jobs.values():
+        for job in of_slurm:
             wants = bool(job.gpus) if job.state in HOLDS_GPUS else waits_for_nodes(job, now)
-            if wants and self._is_slurms(job) and job.arrival > found.arrival:
+            if wants and job.arrival > found.arrival:
                 taken = job.gpus.keys() if job.gpus else self._usable(job)
                 if not found.nodes.keys().isdisjoint(taken):
                     return found
@@ -288,7 +290,7 @@ class OldestFirst:
             kept = {name: nodes[name] for name in before.earliest.nodes & nodes.keys()}
             again = self._earliest(job, kept, now)
             if again and (again.start_s <= best.start_s + _CLOSE_S):
-                best = EarliestStart(again.start_s, before.earliest.nodes & nodes.keys())
+                best = EarliestStart(again.start_s, before.earliest.nodes.intersection(nodes))
         lapse_s = min(self._lapses_s.get(job.job_id, inf), best.start_s + KEPT_S)
         self._lapses_s[job.job_id] = lapse_s
         return Claim(job, best)

@@ -151,7 +151,8 @@ class Reconciler:
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
         reservations = [*reservations]
         self._reader.reservations = {each.name: each for each in reservations}
-        self._before, self._seen = self._seen, {job.job_id: job for job in jobs}
+        self._before = self._seen
+        self._seen = {job.job_id: _same(self._before.get(job.job_id), job) for job in jobs}
         self.corrections = []
         self.admission.observe(self._seen)
         self._reader.nodes = nodes
@@ -212,6 +213,10 @@ class Reconciler:
         ours = job.hold is Hold.NONE and job.reservation.startswith(RESERVATION_PREFIX)
         return ours and job.reservation not in self._reader.reservations
 
+    def _has_changed(self, job: SlurmJob) -> bool:
+        """Whether a job is new, or is not as it was at the look before."""
+        return self._before.get(job.job_id) is not job
+
     def _in_order(self) -> list[str]:
         """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""
         decided = [job_id for job_id in self.decided if job_id in self.managed_jobs]
@@ -220,8 +225,7 @@ class Reconciler:
     def _observe(self, managed: ManagedJob, now: float) -> None:
         """Has a job that we know gone, ended, or come back to the queue?"""
         job = self._seen.get(managed.job_id)
-        request = None if job is None else self._reader.request(job)
-        if job is None or not managed.same_as(job, request.tag if request else ""):
+        if job is None or not self._is_same(managed, job):
             self.transitions.end(managed, now, "GONE")
             return
         requeued = job.restarts > managed.restarts
@@ -234,6 +238,13 @@ class Reconciler:
             if isinstance(managed.phase, StartingPhase) and job.start_s is not None and job.nodes:
                 self._start(managed, job, now)  # it ran, and ended between two looks
             self.transitions.end(managed, now, job.state_name)
+
+    def _is_same(self, managed: ManagedJob, job: SlurmJob) -> bool:
+        """Whether a number is still that of the job that we know; comments are read only if in doubt."""
+        if job.submit_s == managed.submit_s:
+            return True
+        request = self._reader.request(job)
+        return managed.same_as(job, request.tag if request else "")
 
     def _observe_pending(
         self, managed: ManagedJob, job: SlurmJob, now: float, requeued: bool = False
@@ -284,7 +295,7 @@ class Reconciler:
             return
         elif releasing:
             self.corrections.append(release_order(job, managed.request, managed))
-        elif self._before.get(managed.job_id) != job and not self.admission.cannot_place(managed, job, now):
+        elif self._has_changed(job) and not self.admission.cannot_place(managed, job, now):
             self.transitions.hold_again(managed, now)
 
     def _observe_size(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
@@ -426,6 +437,11 @@ class Reconciler:
 def _has_restarted(phase: RunningPhase | StoppingPhase, job: SlurmJob) -> bool:
     """Whether Slurm shows another run than the one that is known."""
     return job.start_s is not None and abs(job.start_s - phase.interval.slurm_start_s) > 1.0
+
+
+def _same(before: SlurmJob | None, job: SlurmJob) -> SlurmJob:
+    """A job as the object of the last look if nothing has changed: what is known of that holds for it."""
+    return job if before is None or (before is not job and before != job) else before
 
 
 def _rehold(job: SlurmJob) -> Rehold:

@@ -23,6 +23,7 @@ from slurm_plugin.controller.node_sets import (
 )
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
+from slurm_plugin.controller.same_asks import SameAsks
 from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, own_reservation, reserved_before
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
@@ -50,6 +51,7 @@ class StartConditions:
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
         oldest_first: Nodes that are kept for the oldest job.
+        same_asks: Which jobs ask for the same.
     """
 
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
@@ -62,6 +64,7 @@ class StartConditions:
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
         self.oldest_first = OldestFirst(managed_jobs, state)
+        self.same_asks = SameAsks()
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
         self._named: Mapping[str, Reservation] = {}
@@ -69,6 +72,7 @@ class StartConditions:
         self._reserved: dict[tuple[str, float], frozenset[str]] = {}
         self._left: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
         self._choices: dict[tuple[object, ...], frozenset[str] | None] = {}
+        self._narrowed: dict[tuple[object, ...], frozenset[str] | None] = {}
 
     def observe(
         self,
@@ -80,7 +84,8 @@ class StartConditions:
         """Take in a look at Slurm, with our jobs as they are by now."""
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
         self._named, self._up = {each.name: each for each in reservations}, {}
-        self._reserved, self._left, self._choices = {}, {}, {}
+        self._reserved, self._left, self._choices, self._narrowed = {}, {}, {}, {}
+        self.same_asks.tidy(len(self._managed_jobs))
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
                 self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
@@ -107,29 +112,53 @@ class StartConditions:
 
         One whose size is open has no more GPUs than its limits could ever let it have.
         """
-        asked, room = self._within_limits(managed), self.room
-        if not room.nodes:
+        asked = self._within_limits(managed)
+        if not self.room.nodes:
             return asked, ""
+        kept = self.oldest_first.kept_from(managed, now)
+        has_tried = managed.refusals.nodes or managed.request.switches or managed.job_id in self._full
+        same = self.same_asks.number(managed, self._jobs[managed.job_id]), kept, now
+        if has_tried or same not in self._narrowed:
+            machines, why = self._machines(managed, asked, kept, now)
+            if why:
+                return asked, why
+            if not has_tried:
+                self._narrowed[same] = machines
+        else:
+            machines = self._narrowed[same]
+        is_same = machines is asked.machines or machines == asked.machines
+        return asked if is_same else replace(asked, machines=machines), ""
+
+    def _machines(
+        self, managed: ManagedJob, asked: Job, kept: frozenset[str], now: float
+    ) -> tuple[frozenset[str] | None, str]:
+        """The only nodes that a waiting job may use now, None for all; why it may not start, if too few.
+
+        Args:
+            managed: The job.
+            asked: What it asks for, within its limits.
+            kept: Nodes that are kept from it.
+            now: The time, seconds.
+        """
+        room = self.room
         own = own_reservation(self._jobs[managed.job_id])
         if own and (closed := self._closed(own, now)):
-            return asked, closed
+            return None, closed
         end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
         reserved = self.reserved_from(self._jobs[managed.job_id], now, end_s)
         beside_others = self._with_room(managed, room.beside_others)
         unreserved = self._without(beside_others, reserved)
         roomy = self._without(unreserved, self._full.get(managed.job_id, ()))
-        unkept = self._without(roomy, self.oldest_first.kept_from(managed, now))
+        unkept = self._without(roomy, kept)
         untried = self._without(unkept, managed.refusals.nodes)
         machines = self._chosen(managed, untried, now)
         if machines is not None and not self._fits_up(asked.gang, machines):
             down = machines & room.down
             machines = self._chosen(managed, self._without(untried, room.down), now)
             if machines is None:
-                return asked, room.why_down(down, asked.gang.segment)
+                return None, room.why_down(down, asked.gang.segment)
         if machines is not None:
-            machines = None if machines is room.with_gpus else machines
-            is_same = machines is asked.machines or machines == asked.machines
-            return asked if is_same else replace(asked, machines=machines), ""
+            return None if machines is room.with_gpus else machines, ""
         tried = f"only nodes are left on which it did not start: {', '.join(managed.refusals.nodes)}"
         ever = self._with_room(managed, room.in_all)
         older = self.oldest_first.explanation(managed, now)
@@ -142,7 +171,7 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
-        return asked, next(fits, nowhere + _segment_words(asked.gang))
+        return None, next(fits, nowhere + _segment_words(asked.gang))
 
     def _within_limits(self, managed: ManagedJob) -> Job:
         """A waiting job with the most GPUs that it may have, if it may have more or fewer."""
@@ -208,7 +237,7 @@ class StartConditions:
             if name in machines and self._state.free.on(machines[name]):
                 full[name] = self.room.needed(job, managed.job.gpus, each, name)
         full.update(lacking)
-        self._choices = {}  # they go by the GPUs that are free, which are others than at the look
+        self._choices, self._narrowed = {}, {}  # they go by the GPUs that are free: others than at the look
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]

@@ -1,8 +1,9 @@
 """The controller: observe, decide, apply, again and again; what it means to do is on disk before it acts."""
 
+import gc
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -51,6 +52,20 @@ _MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, Value
 
 JOURNAL_LOST = "journal_lost"
 """The event of a journal that was deleted or damaged, and begun anew."""
+
+
+@contextmanager
+def collecting_no_garbage() -> Iterator[None]:
+    """Let Python look for unreachable objects afterwards, while the daemon rests.
+
+    A look at thousands of jobs makes many objects and no garbage that only a collection finds, and each full
+    one walks through all jobs: a fifth of the time of a cycle.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class MonotonicClock:
@@ -259,7 +274,8 @@ class Controller:
             FencedError: Another controller has taken over; stop.
         """
         try:
-            return self._cycle()
+            with collecting_no_garbage():
+                return self._cycle()
         finally:
             if self._recording is not None:
                 self._recording.flush()

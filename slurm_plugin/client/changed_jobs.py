@@ -176,7 +176,10 @@ class ChangedJobs:
         # None: it has left or moved on since squeue was asked, and the next look tells.
         details = read.get(number, before) or before
         settled = number not in read or read[number] is not None
-        return _Known(line, details, jobs_of(line, details, reason), settled, is_certain)
+        jobs = jobs_of(line, details, reason)
+        if known is not None and known.jobs == jobs:  # read anew, and as it was: the same objects
+            jobs = known.jobs
+        return _Known(line, details, jobs, settled, is_certain)
 
     def _needs_reasons(self, lines: Collection[Line]) -> bool:
         """Whether the reasons of jobs with descriptions must be read: one cannot be guessed, or long ago."""

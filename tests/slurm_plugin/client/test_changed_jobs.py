@@ -78,6 +78,16 @@ def test_a_job_whose_line_says_what_it_said_is_the_same_object() -> None:
     assert after[1].nice == 5
 
 
+def test_a_job_that_is_read_anew_and_is_as_it_was_is_the_same_object() -> None:
+    slurm = cluster(held("10"))
+    look = settled(slurm)
+    (before,) = look()
+    for _ in range(REREAD_LOOKS):
+        (after,) = look()
+        assert after is before
+    assert slurm.shown == [[10]]
+
+
 @pytest.mark.parametrize(
     "hidden", [{"excluded_nodes": ("n3",)}, {"memory_per_cpu_mb": 100, "memory_per_node_mb": 0}]
 )

@@ -40,10 +40,12 @@ _MOST_REFUSALS = 10_000
 _HALF_DONE_S = 60.0
 """For so long a companion that has left may be followed by another, as was decided once."""
 
-TOLD_LATE_S = 30.0
+TOLD_LATE_S = 60.0
 """After a start of slurmctld the end of a job that ran before may come so late.
 
-Nodes that could not tell it try again after 15 s. Requeued until then, a job that has ended runs once more.
+Nodes that could not tell it try again after 15 s. A busy slurmctld may not answer that in time, which is
+10 s (MessageTimeout), and then they try once more 15 s later. Requeued until then, a job that has ended runs
+once more.
 """
 
 _MOST_CORRECTIONS = 200

@@ -23,10 +23,11 @@ def stopping(folder: Path, booted_s: float, run_time_s: float) -> tuple[Site, st
     return site, job
 
 
-def test_a_job_that_ended_meanwhile_does_not_run_again(tmp_path: Path) -> None:
-    site, job = stopping(tmp_path, booted_s=30.0, run_time_s=LEASE_S + GRACE_S + 15)
+@pytest.mark.parametrize("told_after_s", [25.0, 55.0], ids=["at the second try", "at the fourth try"])
+def test_a_job_that_ended_meanwhile_does_not_run_again(tmp_path: Path, told_after_s: float) -> None:
+    site, job = stopping(tmp_path, booted_s=30.0, run_time_s=30.0 + told_after_s)
     assert (site.states()[job], site.events("preempt")) == ("RUNNING", [])
-    site.live(70)
+    site.live(100)
     assert (site.states()[job], site.events("preempt")) == ("COMPLETED", [])
 
 

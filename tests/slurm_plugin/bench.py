@@ -28,7 +28,7 @@ from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 NODES_PER_RACK = 16
 BEGIN_S = 600.0
-CYCLES = 5
+CYCLES = 11
 MARK = encode(Request(model="resnet50"))
 IMAGINED_JOB = SubmitSpec(gpus_per_node=8, comment=MARK)
 LARGE = (

@@ -12,7 +12,9 @@ def case(**p99_s: float) -> Case:
     """Policies with one mean completion time and these waits."""
     inputs = Inputs(trace="venus-like", cluster="demo")
     groups = {
-        policy: RunGroup(SweepTask("", {}, policy, inputs), {1: {JCT: 100.0, WAIT_P99: wait_s}})
+        policy: RunGroup(
+            SweepTask("", {}, policy, inputs), {1: {JCT: 100.0, WAIT_P99: wait_s}}, lost={1: frozenset()}
+        )
         for policy, wait_s in p99_s.items()
     }
     return Case("setting", "exact", groups)

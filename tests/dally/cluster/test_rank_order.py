@@ -102,7 +102,7 @@ def test_a_host_file_has_a_line_for_each_rank(cluster: Path, tmp_path: Path) -> 
     ("arguments", "nodes", "line"),
     [
         ((), "n13", "node n13 is not in"),
-        (("--plan=tp=4",), "n[1-2]", "plan tp=4 has 4 ranks, and there are 2 nodes x 1 tasks"),
+        (("--plan=tp=4",), "n[1-2]", "plan tp=4 has 4 ranks, and there are 2 nodes x 1 task"),
         (("--rank-of=n7",), "n[1-2]", "node n7 is none of n[1-2]"),
         ((), "", "no nodes are given"),
     ],

@@ -210,7 +210,7 @@ def put(text: str, old: str, new: str) -> str:
         ),
         (
             without(EXPLICIT, r'\[\[levels\]\]\nname = "rack"\nuplink.*\n'),
-            "levels has 1 entries, but .* 2 levels",
+            "levels names 1 level, but .* 2 levels",
         ),
         ('[[switches]]\nname = "s"\n', "machines is missing"),
     ],

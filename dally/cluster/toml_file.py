@@ -247,7 +247,8 @@ def _switches(tables: Mapping[str, TomlTable], levels: Sequence[TomlTable], wiri
     top = max(heights.values())
     if levels and len(levels) != top:
         raise InputError(
-            f"levels names {plural(len(levels), 'level')}, but below its top the tree has {plural(top, 'level')}"
+            f"levels names {plural(len(levels), 'level')}, "
+            f"but below its top the tree has {plural(top, 'level')}"
         )
     switches = []
     for name, parent in wiring.parents.items():

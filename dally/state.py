@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
 
-from dally.cluster.free import FreeGpus
+from dally.cluster.free import FreeGpus, placed
 from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang, Job, JobKind
@@ -255,6 +255,7 @@ class ClusterState:
     ) -> JobState:
         """A waiting job takes its whole gang of GPUs, or those of its copies; it works after `restart_s`."""
         state = self.jobs[job_id]
+        allocation = placed(state.job.gang, allocation)
         shares = [gpus for _, gpus in allocation]
         if state.phase is not Phase.WAITING or not state.job.runs_on(shares):
             raise AssertionError(f"job {job_id} is {state.phase} and cannot start on {shares} GPUs")
@@ -363,11 +364,8 @@ class ClusterState:
         if closed != (machine in self.closed):
             self.closed ^= {machine}
             self._open = None
-        change = gpus - self.withheld.pop(machine, 0)
-        if change > 0:
-            self.free.take(((machine, change),))
-        elif change < 0:
-            self.free.give(((machine, -change),))
+        self.free.withhold(machine, gpus, closed)
+        self.withheld.pop(machine, None)
         if gpus:
             self.withheld[machine] = gpus
 

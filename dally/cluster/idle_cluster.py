@@ -20,7 +20,8 @@ class IdleCluster:
     def __init__(self, topology: Topology, closed: Iterable[int] = ()) -> None:
         self._topology = topology
         self._free = FreeGpus(topology)
-        self._free.take(tuple((machine, topology.machines[machine].gpus) for machine in sorted(closed)))
+        for machine in closed:
+            self._free.withhold(machine, topology.machines[machine].gpus, closed=True)
         self._lowest_levels: dict[Gang, int | None] = {}
         self._capacities: dict[Gang, int] = {}
 

@@ -1,6 +1,6 @@
 """The cluster as a tree: machines at the bottom, racks and more above, links between them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -10,6 +10,15 @@ from dally.words import plural
 
 Allocation = tuple[tuple[int, int], ...]
 """The GPUs of one gang: (machine index, GPUs there) pairs, by machine index."""
+
+
+class WholeBlocks(tuple[tuple[int, int], ...]):
+    """An `Allocation` that shares its blocks, the domains right above its machines, with no other.
+
+    Who takes it leaves nothing of these blocks to others; see `FreeGpus.taken_by`.
+    """
+
+    __slots__ = ()
 
 
 MOST_GPUS = 1_000_000
@@ -205,6 +214,11 @@ class Topology:
     def level_domains(self) -> tuple[tuple[Domain, ...], ...]:
         """The domains of each level, in index order."""
         return tuple(tuple(group) for _, group in groupby(self.domains, key=lambda domain: domain.level))
+
+    def beside(self, machines: Iterable[int]) -> list[int]:
+        """All machines of the domains right above some, these among them."""
+        blocks = {self.ancestors[machine][1] for machine in machines}
+        return sorted(each for block in blocks for each in self.domains[block].children)
 
     def named(self, allocation: Allocation) -> dict[str, int]:
         """An allocation by host name."""

@@ -40,6 +40,7 @@ class Gang(NamedTuple):
         spread: No two of these groups are in one such domain.
         consolidated: All is in one domain of the lowest level that has enough machines, whoever holds them
             now (see `FreeGpus.highest`).
+        whole_blocks: Nobody else has a GPU in the domains right above its machines.
     """
 
     gpus: int
@@ -49,6 +50,7 @@ class Gang(NamedTuple):
     segment: int | None = None
     spread: bool = False
     consolidated: bool = False
+    whole_blocks: bool = False
 
     @property
     def units(self) -> int:
@@ -68,9 +70,10 @@ class Gang(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """How its segments lie to each other, in words that follow on others; empty if that is open."""
+        """How it lies, to itself and to others, in words that follow on others; empty if that is open."""
         apart = ", each segment in another block" if self.spread else ""
-        return apart + (", close together" if self.consolidated else "")
+        close = ", close together" if self.consolidated else ""
+        return apart + close + (", in blocks that nobody else uses" if self.whole_blocks else "")
 
     @property
     def unsegmented(self) -> Self:
@@ -115,6 +118,8 @@ class Job:
         spread_segments: No two of these groups are in one domain of that level, as with `--spread-segments`.
         consolidate_segments: All are in one domain of the lowest level that has enough machines, as with
             `--consolidate-segments`.
+        whole_blocks: No other job has a machine in the domains right above its own, as with
+            `--exclusive=topo`.
         plan: How it trains the transformer that `model` names or spells out, with `batch` in sequences; None
             if unknown. Where nothing is known of the model's shape, costs go by profiles.
 
@@ -147,6 +152,7 @@ class Job:
     plan: TrainingPlan | None = None
     spread_segments: bool = False
     consolidate_segments: bool = False
+    whole_blocks: bool = False
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -180,12 +186,15 @@ class Job:
                 f"job {self.job_id}: gpus_per_machine is {each}, must divide its {plural(self.gpus, 'GPU')}"
             )
         self._check_segment()
+        if self.whole_blocks and self.kind is not JobKind.RIGID:
+            raise InputError(f"job {self.job_id}: has whole_blocks and is {self.kind}, not rigid")
         each = None if self.most_gpus == 1 else each
         count = self.gpus // (each or self.gpus)
         spread = self.spread_segments and (self.segment or count) < count
         consolidated = self.consolidate_segments and count > 1
         segment = None if self.segment == 1 and not spread else self.segment
-        gang = Gang(self.gpus, self.gpu_type, each, self.machines, segment, spread, consolidated)
+        layout = segment, spread, consolidated, self.whole_blocks
+        gang = Gang(self.gpus, self.gpu_type, each, self.machines, *layout)
         object.__setattr__(self, "gang", gang)
 
     def _check_copies(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, inf
 
+from dally.cluster.free import placed
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
@@ -153,7 +154,7 @@ class Scheduler:
     def decide(self, now: float) -> Plan:
         """What to do at `now`, once all that is due by then has happened."""
         self.advance(now)
-        plan = self.policy.decide(self.state, now)
+        plan = self._with_blocks(self.policy.decide(self.state, now))
         self._decided, self._explained = (now, plan), []
         plan = self._classes.complete(plan, now)
         due_s = min(self.beliefs.next_due_s(), self._next_due_s(plan, now))
@@ -161,6 +162,18 @@ class Scheduler:
             return plan
         minute = max(ceil(due_s / REVISED_S), now // REVISED_S + 1)
         return replace(plan, wakeup_s=min(plan.wakeup_s, REVISED_S * minute))
+
+    def _with_blocks(self, plan: Plan) -> Plan:
+        """A plan whose placements take all that their jobs keep from others; a policy need not say so."""
+        if not any(self.state.jobs[each.job_id].job.whole_blocks for each in plan.decisions):
+            return plan
+        decisions = (
+            replace(each, allocation=placed(self.state.jobs[each.job_id].job.gang, each.allocation))
+            if isinstance(each, Start | Migrate)
+            else each
+            for each in plan.decisions
+        )
+        return replace(plan, decisions=tuple(decisions))
 
     def _next_due_s(self, plan: Plan, now: float) -> float:
         """When a belief of a job that the plan starts is over, at the soonest; inf if it starts none."""

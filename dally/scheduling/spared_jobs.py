@@ -71,7 +71,7 @@ def _excess(decisions: Sequence[Decision], state: ClusterState) -> Start | Migra
     gained: Counter[int] = Counter()
 
     def count(allocation: Allocation, sign: int) -> None:
-        for machine, gpus in allocation:
+        for machine, gpus in state.free.taken_by(allocation):
             gained[machine] += sign * gpus
 
     placed = [each for each in decisions if isinstance(each, Start | Migrate)]
@@ -81,5 +81,6 @@ def _excess(decisions: Sequence[Decision], state: ClusterState) -> Start | Migra
     for each in placed:
         count(each.allocation, -1)
     short = next((machine for machine, gpus in gained.items() if state.free.on(machine) + gpus < 0), None)
-    there = [each for each in placed if any(machine == short for machine, _ in each.allocation)]
+    taken_by = state.free.taken_by
+    there = [each for each in placed if any(machine == short for machine, _ in taken_by(each.allocation))]
     return min(there, key=lambda each: state.jobs[each.job_id].priority, default=None)

@@ -127,11 +127,20 @@ class Audit:
                 assert max(blocks.values()) == wanted.segment, "two segments in a block"
             if wanted.consolidate_segments:
                 self.check_close(wanted, gpus)
+        self.check_blocks(wanted, gpus)
         cost_s = _RESIZE_S if resized else 6.0 + wanted.gpus  # a restart, unless a profile says more
         ready = self.now + (cost_s if self.starts[job] else 0.0)
         self.starts[job] += 1
         self.held[job], self.since[job] = gpus, (self.now, ready, slowdown)
         self.slack[job] += 0.002 / slowdown
+
+    def check_blocks(self, wanted: Job, gpus: dict[str, int]) -> None:
+        """No other job is in the blocks of one that shares them with nobody."""
+        mine = {self.blocks[machine] for machine in gpus}
+        for other, held in self.held.items():
+            if wanted.whole_blocks or self.asked[other].whole_blocks:
+                theirs = {self.blocks[machine] for machine in held}
+                assert mine.isdisjoint(theirs), "a block is shared with a job that shares with nobody"
 
     def check_close(self, wanted: Job, gpus: dict[str, int]) -> None:
         """A job is in one domain if any domain below the root has enough machines for it, or blocks."""

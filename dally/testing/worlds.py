@@ -167,13 +167,15 @@ def worlds(
     filtered: bool = False,
     segments: bool = False,
     longest: int = 200,
+    whole_blocks: bool = False,
 ) -> World:
     """Small random worlds: up to 9 machines in trees of 2 to 4 levels, 1 or 2 GPU types, up to 12 jobs.
 
     With `varying` there may be 3 types, those of Gavel's profiles, and forked and elastic jobs; with
     `filtered` jobs that accept some machines only. With `segments` up to 16 machines are alike, and the
-    machines of rigid jobs come in segments, which may have to be apart, or close together. A job takes up to
-    `longest` times 97.3 s.
+    machines of rigid jobs come in segments, which may have to be apart, or close together. With
+    `whole_blocks` there may be rigid jobs that share their blocks with nobody. A job takes up to `longest`
+    times 97.3 s.
     """
     if segments:
         gpus = draw(st.integers(1, 4))
@@ -185,6 +187,8 @@ def worlds(
     jobs = draw(
         st.lists(_jobs(topology, models, varying, filtered, segments, longest), min_size=1, max_size=12)
     )
+    if whole_blocks:
+        jobs = [replace(job, whole_blocks=job.kind is JobKind.RIGID and draw(st.booleans())) for job in jobs]
     named = sorted(jobs, key=lambda job: job.submit_s)
     renamed = tuple(replace(job, job_id=f"j{number}") for number, job in enumerate(named))
     outages = draw(_outages(topology)) if failing else ()

@@ -64,6 +64,7 @@ class Draft(NamedTuple):
     plan: TrainingPlan | None = None
     spread_segments: bool = False
     consolidate_segments: bool = False
+    whole_blocks: bool = False
     ran: RealRun | None = None
 
 

@@ -10,6 +10,7 @@ from slurm_plugin.client.job_json import count_gpus, node_names
 from slurm_plugin.client.slurm import Partition, Reservation, SlurmNode
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
+_BLOCKED = "+BLOCKED"
 _USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 _BAD = re.compile(
     r"BLOCKED|DOWN|DRAIN|DRAINED|DRAINING|FAIL|FAILING|INVAL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*"
@@ -48,6 +49,7 @@ def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
             cpus_used=number(record.get("CPUAlloc", "")),
             memory_used_mb=number(record.get("AllocMem", "")),
             gres=record.get("Gres", ""),
+            blocked=is_blocked(record.get("State", "")),
         )
         for name, record in read_records(line, "NodeName").items()
     )
@@ -74,6 +76,11 @@ def is_available(state: str) -> bool:
     """Whether a node's state lets jobs start; `*` is how short forms say that a node does not respond."""
     base, *flags = state.split("+")
     return base in _USABLE and not any(_BAD.fullmatch(flag) for flag in flags)
+
+
+def is_blocked(state: str) -> bool:
+    """Whether a node's state would let jobs start, were it not for a job beside it (`--exclusive=topo`)."""
+    return _BLOCKED in state and is_available(state.replace(_BLOCKED, ""))
 
 
 def read_reservations(text: str) -> tuple[Reservation, ...]:

@@ -27,7 +27,7 @@ from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.job_json import HOLDS, at_most, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
-from slurm_plugin.client.node_text import is_available
+from slurm_plugin.client.node_text import is_available, is_blocked
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Reserve
 from slurm_plugin.client.scontrol import run_checked
 from slurm_plugin.client.slurm import (
@@ -326,4 +326,5 @@ def _node(record: Any, gpus_used: int) -> SlurmNode:
         cpus_used=record.allocated_cpus or 0,
         memory_used_mb=record.allocated_memory or 0,
         gres=",".join(f"{name}:{count}" for name, count in counts.items() if count),
+        blocked=is_blocked(state),
     )

@@ -193,6 +193,7 @@ class SlurmNode:
         cpus_used: Of these, allocated.
         memory_used_mb: Of its memory, allocated.
         gres: What is configured beside CPUs and memory, in Slurm's own words, like `gpu:h100:8`.
+        blocked: It is not available only for as long as a job beside it shares its blocks with nobody.
     """
 
     name: str
@@ -207,6 +208,7 @@ class SlurmNode:
     cpus_used: float = 0
     memory_used_mb: float = 0
     gres: str = ""
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

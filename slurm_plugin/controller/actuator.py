@@ -29,6 +29,7 @@ from slurm_plugin.controller.time_limits import TimeLimits
 from slurm_plugin.controller.transitions import Log
 from slurm_plugin.controller.unavailable_gpus import (
     is_claim,
+    kept_gpus,
     own_reservation,
     reservation_name,
     reserved_for,
@@ -217,13 +218,14 @@ class Actuator:
         pending = self._reconciler.pending_starts
         if pending.may_start(decision, now) and self._state.free.holds(decision.allocation):
             return True
-        jobs, machines = self._state.jobs, {machine for machine, _ in decision.allocation}
+        jobs, taken_by = self._state.jobs, self._state.free.taken_by
+        machines = {machine for machine, _ in taken_by(decision.allocation)}
         leaving = {
             other.job_id
             for other in plan.decisions
             if isinstance(other, Preempt | Migrate)
             and other.job_id in jobs
-            and any(machine in machines for machine, _ in jobs[other.job_id].allocation)
+            and any(machine in machines for machine, _ in taken_by(jobs[other.job_id].allocation))
         }
         pending.add(PendingStart(decision, frozenset({*leaving, decision.job_id})))
         return False
@@ -242,7 +244,7 @@ class Actuator:
         reserved = {reserved_for(each) for each in reservations if not is_claim(each)}
         orders = []
         for decision, until_s in early:
-            on_nodes = tuple(self._state.topology.named(decision.allocation))
+            on_nodes = tuple(self._state.topology.named(self._state.free.taken_by(decision.allocation)))
             is_kept = decision.job_id in reserved or own_reservation(self._reconciler.seen(decision.job_id))
             if not is_kept and (others_wait or shared.intersection(on_nodes)):
                 user = self._managed_jobs[decision.job_id].job.user
@@ -301,9 +303,9 @@ class Actuator:
         if self._reconciler.conditions.others_wait():
             shared.update(*(each.gpus for each in starting))
         reserves = [
-            Reserve(reservation_name(each.job_id, now), tuple(each.gpus), each.job.user)
-            for each in starting
-            if shared.intersection(each.gpus) and not own_reservation(self._reconciler.seen(each.job_id))
+            Reserve(reservation_name(each.job_id, now), kept, each.job.user)
+            for each, kept in ((each, self._kept_nodes(each)) for each in starting)
+            if shared.intersection(kept) and not own_reservation(self._reconciler.seen(each.job_id))
         ]
         answers = self._order("reserve", reserves, now)
         reserved = {order.name for order, refusal in zip(reserves, answers, strict=True) if refusal is None}
@@ -328,6 +330,14 @@ class Actuator:
             if refusal is not None:
                 self._reconciler.admission.start_failed(managed, now, refusal)
         return True
+
+    def _kept_nodes(self, managed: ManagedJob) -> tuple[str, ...]:
+        """The nodes that a start keeps from others: its own, and of its whole blocks those that are up."""
+        topology, closed = self._state.topology, self._state.closed
+        names = kept_gpus(topology, managed.job, managed.gpus)
+        return tuple(
+            name for name in names if name in managed.gpus or topology.machine_index[name] not in closed
+        )
 
     def record_waits(self, plan: Plan, now: float) -> None:
         """Put waits on record."""

@@ -59,7 +59,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
         "--segment": job.segment > 1 and not segments,
         "--spread-segments": job.spreads_segments and not (segments and job.segment),
         "--consolidate-segments": job.consolidates_segments and not (segments and job.segment),
-        "--exclusive=topo": job.whole_blocks,
+        "--exclusive=topo": job.whole_blocks and not segments,
         "--gpus-per-socket": job.tres_per_socket,
         "a part of a heterogeneous job": job.heterogeneous,
     }
@@ -84,6 +84,7 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
         segment=_segment(job, gpus // each) if each and job.segment else None,
         spread_segments=job.spreads_segments,
         consolidate_segments=job.consolidates_segments,
+        whole_blocks=job.whole_blocks,
         preemptible=bool(request.signal) and job.requeue,
         job_name=job.job_name,
     )
@@ -235,11 +236,11 @@ class RequestReader:
         )
 
     def _check_layout(self, gang: Gang) -> None:
-        """Refuse a gang whose segments are to lie to each other in blocks that Dally's cluster does not have.
+        """Refuse a gang that is to lie by blocks which Dally's cluster does not have.
 
         Raises:
             UnfitError: Nodes that the cluster has in several blocks are in one of Slurm's, where segments are
-                spread; or the other way around, where they are consolidated.
+                spread or blocks are shared with nobody; or the other way around, where they are consolidated.
         """
         if not gang.layout:
             return
@@ -247,17 +248,24 @@ class RequestReader:
         paths = {
             machine.name: path for machine, path in zip(topology.machines, topology.ancestors, strict=True)
         }
-        block_of = self.blocks.holding(segment, paths)
-        racks, areas = defaultdict[str, set[int]](set), defaultdict[int, list[str]](list)
-        for name, path in paths.items():
-            racks[block_of.get(name, name)].add(path[1])
-            areas[path[self._state.free.highest(gang)]].append(name)
-        if gang.spread and max(map(len, racks.values())) > 1:
+        if gang.spread and self._span_racks(segment, paths):
             raise UnfitError("--spread-segments goes by blocks that Dally's cluster does not have")
+        if gang.whole_blocks and self._span_racks(1, paths):
+            raise UnfitError("--exclusive=topo goes by blocks that Dally's cluster does not have")
+        areas = defaultdict[int, list[str]](list)
+        for name, path in paths.items():
+            areas[path[self._state.free.highest(gang)]].append(name)
         for names in areas.values() if gang.consolidated else ():
             block_of = self.blocks.consolidated(gang.units, segment, gang.spread, names)
             if block_of and len({block_of.get(name, name) for name in names}) > 1:
                 raise UnfitError("--consolidate-segments goes by blocks that Dally's cluster does not have")
+
+    def _span_racks(self, nodes: int, paths: Mapping[str, Sequence[int]]) -> bool:
+        """Whether one of Slurm's blocks that hold so many nodes has several of Dally's, or parts of them."""
+        block_of, racks = self.blocks.holding(nodes, paths), defaultdict[str, set[int]](set)
+        for name, path in paths.items():
+            racks[block_of.get(name, name)].add(path[1])
+        return max(map(len, racks.values())) > 1
 
     def _check_reservation(self, name: str) -> None:
         """Refuse a job whose reservation says nothing certain about the nodes that it may use, and when.

@@ -73,7 +73,7 @@ class NodeRoom:
     Attributes:
         nodes: The nodes by name.
         with_gpus: Names of those with GPUs.
-        down: Of these, the ones on which Slurm starts nothing.
+        down: Of these, the ones on which Slurm starts nothing, whoever leaves.
     """
 
     def __init__(self, nodes: Iterable[SlurmNode] = (), before: "NodeRoom | None" = None) -> None:
@@ -81,7 +81,9 @@ class NodeRoom:
         self._sets: dict[frozenset[str], frozenset[str]] = {}
         self._sets_before = before._sets if before else {}
         self.with_gpus = self.same(frozenset(name for name, node in self.nodes.items() if node.gpus))
-        self.down = frozenset(name for name in self.with_gpus if not self.nodes[name].available)
+        self.down = frozenset(
+            name for name in self.with_gpus if not (self.nodes[name].available or self.nodes[name].blocked)
+        )
         self._counts_memory = any(node.memory_used_mb for node in self.nodes.values())
         self._ours: dict[str, NodeResources] = {}
         self._known: dict[object, frozenset[str]] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dally.cluster.topology import Topology
 from dally.plan import Migrate, Start
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, StoppingPhase
+from slurm_plugin.controller.unavailable_gpus import kept_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,14 @@ class PendingStarts:
         """A start is to be carried out later; an earlier one of the same job stands."""
         self._pending.setdefault(start.decision.job_id, start)
 
-    def reserved_gpus(self, now: float) -> list[dict[str, int]]:
+    def reserved_gpus(self, now: float) -> list[Mapping[str, int]]:
         """GPUs by node that others must not get meanwhile; starts whose jobs do something else by now end."""
         self._pending = {job_id: start for job_id, start in self._pending.items() if self._stands(job_id)}
-        return [self._topology.named(decision.allocation) for decision, _ in self.early(now)]
+        known, named = self._managed_jobs, self._topology.named
+        return [
+            kept_gpus(self._topology, known[each.job_id].job, named(each.allocation))
+            for each, _ in self.early(now)
+        ]
 
     def early(self, now: float) -> Iterator[tuple[Start | Migrate, float]]:
         """The starts for which others have yet to leave, and when the last of these must have, seconds."""

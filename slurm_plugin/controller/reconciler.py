@@ -188,7 +188,8 @@ class Reconciler:
         for managed, why in self.admission.admit(now):
             self._release(managed, now, f"{why}; Slurm schedules it", to_slurm=True)
 
-        closed = closed_nodes(nodes, jobs, reservations, self._wanted_reservations(), now)
+        wanted = self._wanted_reservations()
+        closed = closed_nodes(nodes, jobs, reservations, wanted, self._nodes_of_whole_blocks(), now)
         for managed in known.values():
             if now < managed.left_s:  # a run may go on there that Slurm no longer knows of
                 closed.update(managed.left_nodes)
@@ -198,6 +199,12 @@ class Reconciler:
         idle = idle_reservations(reservations, known, self.pending_starts, self._seen, now)
         self.corrections += map(Unreserve, idle)
         self._last_s = now
+
+    def _nodes_of_whole_blocks(self) -> set[str]:
+        """The nodes of blocks that jobs of ours share with nobody."""
+        topology, jobs = self.state.topology, map(self.state.jobs.__getitem__, self.state.running)
+        alone = [machine for job in jobs if job.job.whole_blocks for machine, _ in job.allocation]
+        return {topology.machines[machine].name for machine in topology.beside(alone)}
 
     def _wanted_reservations(self) -> set[str]:
         """The reservations on whose nodes jobs of ours may start now."""

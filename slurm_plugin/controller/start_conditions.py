@@ -24,11 +24,17 @@ from slurm_plugin.controller.node_sets import (
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.same_asks import SameAsks
-from slurm_plugin.controller.unavailable_gpus import WITHOUT_LIMIT_S, own_reservation, reserved_before
+from slurm_plugin.controller.unavailable_gpus import (
+    WITHOUT_LIMIT_S,
+    own_reservation,
+    reserved_before,
+    reserved_for,
+)
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
 _RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
+_SHARED = "jobs that are not Dally's, or reservations, are in too many of the blocks that it could have alone"
 _NOWHERE = "too few nodes of its {} have the features, CPUs and memory that it asks for"
 
 RunKey = tuple[str, float | None]
@@ -116,13 +122,16 @@ class StartConditions:
         if not self.room.nodes:
             return asked, ""
         kept = self.oldest_first.kept_from(managed, now)
-        has_tried = managed.refusals.nodes or managed.request.switches or managed.job_id in self._full
+        its_own = (
+            *(managed.refusals.nodes, managed.request.switches, managed.job_id in self._full),
+            managed.job.whole_blocks,  # nodes may be reserved for it
+        )
         same = self.same_asks.number(managed, self._jobs[managed.job_id]), kept, now
-        if has_tried or same not in self._narrowed:
+        if any(its_own) or same not in self._narrowed:
             machines, why = self._machines(managed, asked, kept, now)
             if why:
                 return asked, why
-            if not has_tried:
+            if not any(its_own):
                 self._narrowed[same] = machines
         else:
             machines = self._narrowed[same]
@@ -150,7 +159,8 @@ class StartConditions:
         unreserved = self._without(beside_others, reserved)
         roomy = self._without(unreserved, self._full.get(managed.job_id, ()))
         unkept = self._without(roomy, kept)
-        untried = self._without(unkept, managed.refusals.nodes)
+        alone = self._without(unkept, self._shared_blocks(managed, now, end_s))
+        untried = self._without(alone, managed.refusals.nodes)
         machines = self._chosen(managed, untried, now)
         if machines is not None and not self._fits_up(asked.gang, machines):
             down = machines & room.down
@@ -163,7 +173,8 @@ class StartConditions:
         ever = self._with_room(managed, room.in_all)
         older = self.oldest_first.explanation(managed, now)
         reasons = (
-            (unkept, tried),
+            (alone, tried),
+            (unkept, _SHARED),
             (roomy, older),
             (unreserved, _FULL),
             (beside_others, _RESERVED),
@@ -190,6 +201,30 @@ class StartConditions:
             others = (each for each in self.reservations if each.name != key[0] and each.end_s > now)
             self._reserved[key] = frozenset(reserved_before(end_s, others))
         return self._reserved[key]
+
+    def _shared_blocks(self, managed: ManagedJob, now: float, end_s: float) -> frozenset[str]:
+        """Nodes of blocks that a job cannot have for itself alone, though none of ours is there.
+
+        Slurm starts a job of `--exclusive=topo` neither beside another, which need not have GPUs, nor beside
+        a node that is reserved for others before it ends. Nodes that are down do not matter. Tried on 26.05.
+        """
+        if not managed.job.whole_blocks:
+            return frozenset()
+        topology, index = self._state.topology, self._state.topology.machine_index
+        ours = (*ON_GPUS, StartingPhase)
+        taken = {
+            node
+            for job in self._jobs.values()
+            if job.state in HOLDS_GPUS
+            if (known := self._managed_jobs.get(job.job_id)) is None or not isinstance(known.phase, ours)
+            for node in job.nodes
+        }
+        own = own_reservation(self._jobs[managed.job_id])
+        for each in self.reservations:
+            if each.name != own and reserved_for(each) != managed.job_id and now < each.end_s:
+                taken.update(each.nodes if each.start_s < end_s else ())
+        beside = topology.beside(index[name] for name in taken if name in index)
+        return frozenset(topology.machines[machine].name for machine in beside)
 
     def _closed(self, name: str, now: float) -> str:
         """Why a job of a reservation may not start now at all; empty if it may."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from math import inf
 
+from dally.cluster.free import placed
 from dally.cluster.topology import Allocation
 from dally.errors import CapacityError, DallyError
 from dally.jobs.job import Job, JobKind
@@ -87,7 +88,8 @@ class JobTransitions:
             self._state.best_level(managed.job.gang)
         except (CapacityError, KeyError):
             return "the cluster has changed and cannot hold it"
-        if isinstance(phase, ON_GPUS) and not self._state.free.holds(allocation):
+        on_gpus = isinstance(phase, ON_GPUS)
+        if on_gpus and not self._state.free.holds(placed(managed.job.gang, allocation)):
             return "the cluster has changed; it runs on as it is"
         self._submit(managed, now)
         if isinstance(phase, ON_GPUS):
@@ -180,7 +182,7 @@ class JobTransitions:
         gpus = self._state.topology.named(allocation)
         managed.placed_once, managed.limit_s, managed.owed = True, limit_s, Owed.NOTHING
         self._enter(managed, JobEvent.BEGIN_START, StartingPhase(now, why, gpus, until_s=until_s))
-        for machine, count in allocation:
+        for machine, count in self._state.free.taken_by(allocation):
             withheld = self._state.withheld.get(machine, 0) + count
             self.scheduler.withhold(machine, withheld, machine in self._state.closed)
 
@@ -214,9 +216,11 @@ class JobTransitions:
             self._state.best_level(asked.gang)
         except (KeyError, DallyError):
             return None
-        for machine, _ in allocation:
-            self.scheduler.withhold(machine, 0)
-        if not self._state.free.holds(allocation):
+        own = {machine for machine, _ in allocation}
+        for machine in self._state.topology.beside(own) if asked.whole_blocks else own:
+            if machine in own or machine not in self._state.closed:
+                self.scheduler.withhold(machine, 0)
+        if not self._state.free.holds(placed(asked.gang, allocation)):
             return None
         self.become(managed, asked, now)
         return allocation

@@ -2,9 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from math import inf
 
+from dally.cluster.topology import Topology
+from dally.jobs.job import Job
 from dally.scheduling.scheduler import Scheduler
 from slurm_plugin.client.slurm import HOLDS_GPUS, Reservation, SlurmJob, SlurmNode, State
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, StartingPhase
@@ -56,7 +58,7 @@ def withhold_unavailable(
     promised: Counter[str] = Counter()
     for managed in managed_jobs.values():
         if isinstance(managed.phase, StartingPhase):
-            promised.update(managed.phase.gpus)
+            promised.update(kept_gpus(state.topology, managed.job, managed.phase.gpus))
     for gpus in pending_starts:
         promised.update(gpus)
 
@@ -66,6 +68,14 @@ def withhold_unavailable(
         wanted = rest if is_closed else min(rest, foreign[name] + promised[name])
         if wanted != state.withheld.get(machine, 0) or is_closed != (machine in state.closed):
             scheduler.withhold(machine, wanted, is_closed)
+
+
+def kept_gpus(topology: Topology, job: Job, gpus: Mapping[str, int]) -> Mapping[str, int]:
+    """GPUs by node that nobody else may get beside a job: its own, or all of its whole blocks."""
+    if not job.whole_blocks:
+        return gpus
+    beside = topology.beside(topology.machine_index[name] for name in gpus)
+    return {topology.machines[each].name: topology.machines[each].gpus for each in beside}
 
 
 def reservation_name(job_id: str, now: float, early: bool = False) -> str:
@@ -131,23 +141,28 @@ def closed_nodes(
     jobs: Iterable[SlurmJob],
     reservations: Iterable[Reservation],
     wanted: Container[str],
+    beside_ours: Collection[str],
     now: float,
 ) -> set[str]:
     """Nodes on which Slurm would start nothing, and those in reservations of others that are under way.
 
     The nodes of a job that shares its blocks with nobody look as if they had room; those beside it do not.
+    Of a job of ours the state knows: its nodes come free with it.
 
     Args:
         nodes: All nodes of Slurm.
         jobs: All jobs of Slurm.
         reservations: All reservations.
         wanted: Names of those for which waiting jobs of ours ask: policies choose their nodes, too.
+        beside_ours: Nodes of blocks that jobs of ours share with nobody.
         now: The time, seconds.
     """
     under_way = [each for each in reservations if each.start_s <= now < each.end_s]
     reserved = reserved_before(inf, [each for each in under_way if each.name not in wanted])
     alone = {node for job in jobs if job.whole_blocks and job.state in HOLDS_GPUS for node in job.nodes}
-    return reserved | alone | {node.name for node in nodes if not node.available}
+    unavailable = {node.name for node in nodes if not node.available}
+    waits_for_ours = {node.name for node in nodes if node.blocked}.intersection(beside_ours)
+    return reserved | alone.difference(beside_ours) | (unavailable - waits_for_ours)
 
 
 def reserved_before(end_s: float, reservations: Iterable[Reservation]) -> set[str]:

@@ -14,6 +14,7 @@ local HERE = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local GPU_FIELDS = { "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket", "gres" }
 local NODE_FIELDS = { "prefer", "batch_features" }
 local SWITCH_WAIT_S = 300
+local TOPO = 4 -- in job.shared: --exclusive=topo
 local FENCE = "dally_" -- what the names of the controller's reservations begin with
 
 local function text(pattern, longest)
@@ -129,7 +130,8 @@ local function fixed_by(job)
   if job.contiguous == 1 then return "contiguous" end
   if has_flag(job.bitflags, slurm.SPREAD_JOB) then return "spread-job" end
   local shared = number(job.shared) -- 0 is --exclusive, 1 --oversubscribe, what is more --exclusive=user and the like
-  if shared and shared > 1 then return "exclusive" end
+  local whole_blocks = shared == TOPO and job.segment_size ~= nil -- from Slurm 25.11 on, with a node list
+  if shared and shared > 1 and not whole_blocks then return "exclusive" end
   return nil
 end
 

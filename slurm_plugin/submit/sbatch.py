@@ -22,6 +22,7 @@ from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice
 from slurm_plugin.submit.sbatch_options import HasArg
 from slurm_plugin.submit.submission import (
+    TOPO,
     Submission,
     build_request,
     fixed_reason,
@@ -146,10 +147,13 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
             raise InputError(f"{reason}; this site takes no jobs without it, try again later")
         plain = _with(submission, [f"--comment={PLAIN} {comment}".rstrip()])
         return SubmissionOutcome(plain, None, (f"warning: {reason}; {by_slurm}",))
-    segments = told.get("segments") is True and has_even_shares(submission.settings)
+    by_blocks = told.get("segments") is True
+    segments = by_blocks and has_even_shares(submission.settings)
     own = submission.settings.get("segment") not in (None, "0")
     if own and not segments:
         return SubmissionOutcome(plain, None, (f"note: --segment fixes the placement; {by_slurm}",))
+    if submission.settings.get("exclusive") == TOPO and not by_blocks:
+        return SubmissionOutcome(plain, None, (f"note: --exclusive=topo fixes the placement; {by_slurm}",))
     may_be_stopped = request.signal and not submission.settings.keys() & {"requeue", "no-requeue"}
     requeue = ["--requeue"] if may_be_stopped else []
     # Or Slurm starts it in as few blocks as it needs only.

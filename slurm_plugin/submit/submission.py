@@ -30,6 +30,8 @@ _OWN = {**_REQUEST, "dry-run": HasArg.NO, "help": HasArg.NO, "version": HasArg.N
 _COUNTS = ("global-batch", "min-gpus", "max-gpus", "copies")
 
 _FIXES = "nodefile prefer batch contiguous spread-job clusters cluster-constraint"
+TOPO = "topo"
+"""The value of `--exclusive` with which a job shares its blocks with nobody."""
 _OF_SEGMENTS = ("consolidate-segments", "spread-segments")
 _GPUS = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _GPU_TRES = re.compile(r"(?:gres[:/])?gpu(?:[:=].*)?")
@@ -121,7 +123,7 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
     for name in (*_FIXES.split(), *without_segment):
         if name in settings:
             return f"--{name} fixes the placement"
-    if settings.get("exclusive"):  # with a value it keeps out some others only
+    if settings.get("exclusive") not in (None, "", TOPO):  # with another value it keeps out some others only
         return f"--exclusive={settings['exclusive']} fixes the placement"
     if "/" in (settings.get("nodelist") or ""):
         return "--nodelist names a file"
@@ -129,7 +131,8 @@ def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) 
         alternatives(settings.get("constraint") or "")
     except InputError as error:
         return str(error)
-    if not (asks_for_gpus(settings) or "exclusive" in settings):  # Slurm gives whole nodes with their GPUs
+    whole_nodes = "exclusive" in settings and settings["exclusive"] != TOPO
+    if not (asks_for_gpus(settings) or whole_nodes):  # Slurm gives whole nodes with their GPUs
         return "the job asks for no GPUs"
     named = (settings.get("partition") or "").split(",")
     strange = [name for name in named if name and name not in partitions]

@@ -26,8 +26,10 @@ VARIANTS = (
     "gandiva:slice_s=400",
 )
 POLICIES = [*policy_names(), *VARIANTS]
-WORLDS = st.booleans().flatmap(
-    lambda segments: worlds(models=MODELS, varying=True, filtered=True, segments=segments, longest=100)
+WORLDS = st.tuples(st.booleans(), st.booleans()).flatmap(
+    lambda drawn: worlds(
+        models=MODELS, varying=True, filtered=True, segments=drawn[0], longest=100, whole_blocks=drawn[1]
+    )
 )
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)

@@ -10,8 +10,10 @@ from dally.testing import worlds
 from dally.testing.properties import STEADY_MODELS, a_rebuilt_policy_decides_the_same
 from tests.policy_groups import SEARCHING
 
-WORLDS = st.booleans().flatmap(
-    lambda segments: worlds(models=STEADY_MODELS, varying=True, filtered=True, segments=segments)
+WORLDS = st.tuples(st.booleans(), st.booleans()).flatmap(
+    lambda drawn: worlds(
+        models=STEADY_MODELS, varying=True, filtered=True, segments=drawn[0], whole_blocks=drawn[1]
+    )
 )
 POLICIES = (
     *policy_names(),

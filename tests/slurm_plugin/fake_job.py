@@ -26,7 +26,7 @@ class FakeNode:
     def view(self, state: str, used: int, cpus_used: float, memory_used_mb: float) -> SlurmNode:
         """The node as Slurm shows it, in a state (empty: up), with so much in use."""
         base = "mixed" if used else "idle"
-        name = {"": base, "drain": f"{base}+drain"}.get(state, state)
+        name = {"": base, "drain": f"{base}+drain", "blocked": f"{base}+blocked"}.get(state, state)
         return SlurmNode(
             self.name,
             not state,
@@ -40,6 +40,7 @@ class FakeNode:
             cpus_used=cpus_used,
             memory_used_mb=memory_used_mb,
             gres=f"gpu:{self.gpu_type}:{self.gpus}" if self.gpu_type else f"gpu:{self.gpus}",
+            blocked=state == "blocked",
         )
 
 

@@ -26,7 +26,7 @@ class PromisedGpus:
         level: That domain's level.
         gang: What it asks for.
         extra: GPUs in the domain that it accepts and will leave free at the shadow time; 0 for a gang of
-            equal shares, which any job there could break.
+            equal shares, or one that shares its blocks with nobody, which any job there could break.
     """
 
     shadow_s: float
@@ -46,8 +46,8 @@ class PromisedGpus:
             return self
         used = sum(
             gpus
-            for machine, gpus in allocation
-            if free.accepts(self.gang, machine)
+            for machine, gpus in free.taken_by(allocation)
+            if (self.gang.whole_blocks or free.accepts(self.gang, machine))
             and free.topology.ancestors[machine][self.level] == self.domain
         )
         if used > self.extra:
@@ -64,7 +64,7 @@ def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -
         level: It starts within one domain of this level.
         released: When GPUs come free, soonest first.
     """
-    level = min(level, free.highest(job.gang))
+    level = max(min(level, free.highest(job.gang)), int(job.gang.whole_blocks))
     gains = Gains(free, job.gang, level)
     found, shadow_s = None, inf
     for end_s, allocation in released:
@@ -75,5 +75,6 @@ def reserve(free: FreeGpus, job: Job, level: int, released: Iterable[Release]) -
             found, shadow_s = domains[0], end_s
     if found is None:
         return PromisedGpus(inf, free.topology.root.index, free.topology.top, job.gang, 0)
-    extra = gains.spare(found) if job.gang.per_machine is None else 0
+    is_open = job.gang.per_machine is None and not job.gang.whole_blocks
+    extra = gains.spare(found) if is_open else 0
     return PromisedGpus(shadow_s, found, level, job.gang, extra)

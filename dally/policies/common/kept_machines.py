@@ -37,8 +37,10 @@ class KeptMachines:
         self._waiting[names] = job
         if names is None:
             return
-        index = self._free.topology.machine_index
-        new = sorted({index[name] for name in names if name in index} - self._machines)
+        topology, index = self._free.topology, self._free.topology.machine_index
+        kept = {index[name] for name in names if name in index}
+        kept.update(topology.beside(kept) if job.job.whole_blocks else ())
+        new = sorted(kept - self._machines)
         taken = tuple((machine, gpus) for machine in new if (gpus := self._free.on(machine)))
         self._free.take(taken)
         self._machines.update(new)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 from math import fsum
 
-from dally.cluster.free import FreeGpus
+from dally.cluster.free import FreeGpus, most_units
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, Job
 from dally.state import JobState
@@ -39,15 +39,17 @@ def accepted(gang: Gang) -> str:
     """Which free GPUs are counted for a gang, in words; see `FreeGpus.usable`."""
     if gang.segment is not None:
         return f"in segments of {plural(gang.segment, 'machine')}{gang.layout}"
-    if gang.consolidated:
-        return "close together"
+    if gang.layout:
+        return gang.layout.removeprefix(", ")
     return "in all" if gang.machines is None else "on machines that it accepts"
 
 
-def takers(job: JobState, places: Iterable[tuple[str, Allocation]]) -> tuple[str, ...]:
+def takers(free: FreeGpus, job: JobState, places: Iterable[tuple[str, Allocation]]) -> tuple[str, ...]:
     """The names of the jobs, with their new places, that get GPUs on machines which a job loses."""
-    machines = {machine for machine, _ in job.allocation}
-    return tuple(name for name, place in places if any(machine in machines for machine, _ in place))
+    machines = {machine for machine, _ in free.taken_by(job.allocation)}
+    return tuple(
+        name for name, place in places if any(machine in machines for machine, _ in free.taken_by(place))
+    )
 
 
 class Gains:
@@ -67,6 +69,7 @@ class Gains:
         self._on: dict[int, int] = {}
         self._units: dict[int, int] = {}
         self._in_block: dict[int, int] = {}
+        self._busy: dict[int, int] = {}
 
     def lacks(self) -> int:
         """How many units must come free at the least before any domain holds the gang; 0 if one does."""
@@ -77,9 +80,10 @@ class Gains:
 
     def most(self, allocation: Allocation) -> int:
         """The most units that an allocation could give a domain: of equal shares each machine gives one."""
-        if self._gang.per_machine is not None:
-            return len(allocation)
-        return sum(gpus for _, gpus in allocation)
+        if self._gang.whole_blocks:  # the last GPU in use keeps all of its block from it
+            return self._gang.units
+        taken = self._free.taken_by(allocation)
+        return len(taken) if self._gang.per_machine is not None else sum(gpus for _, gpus in taken)
 
     def add(self, allocation: Allocation) -> list[int]:
         """Count GPUs that come free; the domains that gain some and hold the gang now."""
@@ -93,7 +97,11 @@ class Gains:
     def needs(self, allocation: Allocation, domain: int) -> bool:
         """Whether the gang no longer fits without this part of what came free; if it does, it is dropped."""
         ancestors, level = self._free.topology.ancestors, self._level
-        there = [part for part in self._usable(allocation) if ancestors[part[0]][level] == domain]
+        if self._gang.whole_blocks and level == 0:
+            domain_of, within = self._free.block, self._free.block(domain)
+        else:
+            domain_of, within = (lambda machine: ancestors[machine][level]), domain
+        there = [part for part in self._usable(allocation) if domain_of(part[0]) == within]
         self._gain([(machine, -gpus) for machine, gpus in there])
         if self.spare(domain) >= 0:
             return False
@@ -101,13 +109,16 @@ class Gains:
         return True
 
     def _usable(self, allocation: Allocation) -> Sequence[tuple[int, int]]:
-        """The part of an allocation that the gang may use."""
-        if self._takes_all:
-            return allocation
-        return [part for part in allocation if self._free.accepts(self._gang, part[0])]
+        """The part of what an allocation takes that the gang may use, or that keeps a block from it."""
+        taken = self._free.taken_by(allocation)
+        if self._takes_all or self._gang.whole_blocks:
+            return taken
+        return [part for part in taken if self._free.accepts(self._gang, part[0])]
 
     def _gain(self, allocation: Sequence[tuple[int, int]]) -> Iterable[int]:
         """Count GPUs that come free; the domains of their machines."""
+        if self._gang.whole_blocks:
+            return self._gain_blocks(allocation)
         free, gang, on, units = self._free, self._gang, self._on, self._units
         ancestors, level, share = free.topology.ancestors, self._level, gang.per_machine
         gaining: dict[int, None] = {}
@@ -121,6 +132,33 @@ class Gains:
             units[domain] = units.get(domain, 0) + gain
             gaining[domain] = None
         return gaining
+
+    def _gain_blocks(self, allocation: Sequence[tuple[int, int]]) -> Iterable[int]:
+        """The same for a gang that shares its blocks with nobody: a block counts once nobody uses it."""
+        gaining: dict[int, None] = {}
+        for machine, gpus in allocation:
+            block = self._free.block(machine)
+            before = self._busy[block] if block in self._busy else self._free.busy(block)
+            self._busy[block] = after = before - gpus
+            if bool(before) == bool(after):
+                continue
+            for domain, units in self._in_unused(block):
+                self._units[domain] = self._units.get(domain, 0) + (-units if after else units)
+                gaining[domain] = None
+        return gaining
+
+    def _in_unused(self, block: int) -> Iterable[tuple[int, int]]:
+        """The domains to which a block that nobody uses gives units, and how many."""
+        free, gang, topology = self._free, self._gang, self._free.topology
+        could_have = [
+            (machine, free.capacity[machine])
+            for machine in topology.domains[block].children
+            if free.accepts(gang, machine)
+        ]
+        if self._level == 0:
+            return [(machine, gang.held(gpus)) for machine, gpus in could_have]
+        around = topology.ancestors[topology.domains[block].children[0]][self._level]
+        return [(around, most_units(topology, gang, could_have))]
 
     def _in_segments(self, machine: int, gain: int) -> int:
         """What a gain of a block's machines is worth in whole segments."""
@@ -149,7 +187,7 @@ def might_fit_closer(free: FreeGpus, job: JobState, lowest: int) -> bool:
     fewer = len(job.allocation) - 1
     roomiest = free.roomiest(0, gang)
     most = 0 if roomiest is None else free.on(roomiest, gang.gpu_type)
-    there = [free.on(machine, gang.gpu_type) + gpus for machine, gpus in job.allocation]
+    there = [free.on(machine, gang.gpu_type) + gpus for machine, gpus in free.taken_by(job.allocation)]
     return sum(nlargest(fewer, [*there, *[most] * fewer])) >= gang.gpus
 
 
@@ -186,7 +224,7 @@ def find_victims(free: FreeGpus, running: Iterable[JobState], job: Job, level: i
 def find_cheapest_victims(
     free: FreeGpus, running: Iterable[JobState], job: Job, level: int, cost: Callable[[JobState], float]
 ) -> list[JobState]:
-    """The same for a gang in segments, in those blocks where it costs least to clear them.
+    """The same for a gang in segments, or for all of a block, where it costs least to clear the blocks.
 
     A gang that one block is to hold gets the block whose victims cost least together. A gang in several
     blocks gets segment by segment the cheapest; victims in several blocks are counted in each, so that is no
@@ -195,8 +233,8 @@ def find_cheapest_victims(
     Args:
         free: What is free now.
         running: The jobs that may be stopped; of a block the first ones are.
-        job: With a segment.
-        level: Level of the domains, above the machines.
+        job: With a segment, or one that shares its one block with nobody.
+        level: Level of the domains, above the machines; 1 for a gang without segments.
         cost: What stopping a job costs.
     """
     candidates = list(running)
@@ -215,22 +253,21 @@ def _by_cost_of_segments(
     cost: Callable[[JobState], float],
 ) -> list[JobState]:
     """The jobs that must stop for one more segment in some block, the cheapest segment first."""
-    assert gang.segment is not None, "it comes in segments"
-    assert gang.per_machine is not None, "segments have whole machines"
     inside: dict[int, list[JobState]] = {}
     for victim in candidates:
         for block in dict.fromkeys(free.topology.ancestors[machine][1] for machine, _ in victim.allocation):
             inside.setdefault(block, []).append(victim)
-    machines = gang.units if level == 1 else gang.segment
+    units = gang.units if level == 1 else gang.segment
+    assert units is not None, "what is in several blocks comes in segments"
     whole = gang.unsegmented
     segments: list[tuple[float, int, list[JobState]]] = []
     for block, jobs in inside.items():
-        has = free.held(block, whole) // machines
+        has = free.held(block, whole) // units
         before: set[int] = set()
         dearest = 0.0
-        more = int(has == 0) if gang.spread else gang.units // machines
+        more = int(has == 0) if gang.spread else gang.units // units
         for number in range(has + 1, has + 1 + more):
-            wanted = whole._replace(gpus=number * machines * gang.per_machine)
+            wanted = whole._replace(gpus=number * units * (gang.per_machine or 1))
             victims = _victims_in(free, jobs, wanted, block)
             if not victims:
                 break

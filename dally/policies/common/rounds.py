@@ -6,11 +6,11 @@ A policy of rounds is best built on `dally.policies.common.in_rounds.InRounds`, 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor, inf
 from typing import Any
 
-from dally.cluster.free import FreeGpus
+from dally.cluster.free import FreeGpus, placed
 from dally.cluster.topology import Allocation
 from dally.errors import InputError
 from dally.plan import Decision, Migrate, Preempt, Start
@@ -187,11 +187,15 @@ def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not:
         why_not: Why a job without a target loses its GPUs, in words.
     """
     jobs = state.jobs
-    changes = {name: target for name, target in targets.items() if jobs[name].allocation != target.allocation}
+    changes = {
+        name: replace(target, allocation=placed(jobs[name].job.gang, target.allocation))
+        for name, target in targets.items()
+        if jobs[name].allocation != target.allocation
+    }
     gained: Counter[int] = Counter()
 
     def gain(allocation: Allocation, sign: int) -> None:
-        for machine, gpus in allocation:
+        for machine, gpus in state.free.taken_by(allocation):
             gained[machine] += sign * gpus
 
     for job in movable(state):
@@ -206,10 +210,11 @@ def plan_round(state: ClusterState, targets: Mapping[str, RoundTarget], why_not:
     for job in movable(state):
         if job.job_id in targets:
             continue
-        if all(state.free.on(machine) + gained[machine] >= gpus for machine, gpus in job.allocation):
+        held = state.free.taken_by(job.allocation)
+        if all(state.free.on(machine) + gained[machine] >= gpus for machine, gpus in held):
             gain(job.allocation, -1)  # no target needs its GPUs
             continue
-        by = takers(job, ((job_id, target.allocation) for job_id, target in changes.items()))
+        by = takers(state.free, job, ((job_id, target.allocation) for job_id, target in changes.items()))
         decisions.append(Preempt(job.job_id, by, f"{why_not}; its GPUs go to others"))
     for job_id, target in changes.items():
         kind = Start if job_id in state.waiting else Migrate

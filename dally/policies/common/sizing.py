@@ -129,7 +129,7 @@ class _SizePlan:
                 self._take(job, self._soonest(job, self._closest(job, gpus)))
         changes = [self._decision(self._state.jobs[name], place) for name, place in self.places.items()]
         preempts = (
-            Preempt(job.job_id, takers(job, self.places.items()), self._targets[job.job_id].why)
+            Preempt(job.job_id, takers(free, job, self.places.items()), self._targets[job.job_id].why)
             for job in stops
         )
         return (*preempts, *changes)

@@ -238,9 +238,8 @@ class OfferRound:
             self._starts.append(Migrate(job.job_id, self._place(job, level), level, reason))
         else:
             # Its GPUs are given away: it stops, and a new wait begins at its best level.
-            takers = tuple(
-                dict.fromkeys(t for machine, _ in job.allocation for t in self._takers.get(machine, ()))
-            )
+            held = self._free.taken_by(job.allocation)
+            takers = tuple(dict.fromkeys(t for machine, _ in held for t in self._takers.get(machine, ())))
             score = job.network_sensitivity(self._now)
             reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
             self._stops.append(Preempt(job.job_id, takers, reason))
@@ -253,7 +252,7 @@ class OfferRound:
         allocation = self._free.find(job.job.gang, level)
         assert allocation is not None
         self._free.take(allocation)
-        for machine, _ in allocation:
+        for machine, _ in self._free.taken_by(allocation):
             self._takers.setdefault(machine, []).append(job.job_id)
         return allocation
 

@@ -6,6 +6,7 @@ from itertools import islice, takewhile
 from math import inf
 from typing import Any
 
+from dally.cluster.free import placed
 from dally.cluster.topology import Allocation
 from dally.plan import Decision, Migrate, Plan, Start, Wait
 from dally.policies.base import Policy
@@ -265,7 +266,7 @@ class GandivaRound:
             for machines, why in ((same, f"runs other gangs of {request.gpus}"), (idle, "was idle")):
                 machine = free.machine_among(machines, request.gang) if machines else None
                 if machine is not None:
-                    return Placement(((machine, request.gpus),), 0), why
+                    return Placement(placed(request.gang, ((machine, request.gpus),)), 0), why
         domain = free.roomiest(level, request.gang)
         assert domain is not None, "it fits at this level"
         return Placement(free.pack(domain, request.gang), level), "has most free GPUs"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dally.cluster.free import placed
 from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats, Ints
@@ -44,9 +45,11 @@ class Bidder:
         """How many it takes."""
         return self.gang.gpus
 
-    def could_have(self, offered: Ints, tier: Flags) -> Ints:
+    def could_have(self, market: Market, offered: Ints, tier: Flags) -> Ints:
         """What each machine could give it of what is offered."""
         given = np.where(tier, offered, 0)
+        if self.gang.whole_blocks:
+            given = np.where(market.in_unused(offered), given, 0)
         each = self.gang.per_machine
         return given if each is None else np.where(given >= each, each, 0)
 
@@ -91,11 +94,12 @@ def _best_among(market: Market, bidder: Bidder, offered: Ints) -> Bid | None:
     best: Bid | None = None
     before = np.zeros_like(offered)
     for tier in bidder.tiers:
-        offer = bidder.could_have(offered, tier)
+        offer = bidder.could_have(market, offered, tier)
         if int(offer.sum()) < bidder.gpus or np.array_equal(offer, before):
             continue  # not enough, or none of the slower machines has any
         before = offer
-        for allocation in _candidates(market, offer, bidder):
+        for found in _candidates(market, offer, bidder):
+            allocation = placed(bidder.gang, found)
             bid = Bid(allocation, bidder.utility(allocation), market.cost(allocation))
             if best is None or bid.payoff > best.payoff:
                 best = bid

@@ -5,14 +5,14 @@ high as the highest bid where nothing is left.
 Source: Sultana et al., IPDPS 2024, and arXiv 2503.10918, reconstructed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from dally.cluster.free import most_units
-from dally.cluster.topology import Allocation, Topology
+from dally.cluster.topology import Allocation, Topology, WholeBlocks
 from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats, Ints
 
@@ -136,10 +136,20 @@ class Market:
         usable: GPUs of each machine that our jobs hold or could have.
         left: Of these, those on offer.
         prices: From the first to the last GPU of a machine.
+        shared: Whether somebody else has GPUs in the block of a machine; None: nowhere.
     """
 
-    def __init__(self, servers: Servers, usable: Ints, left: Ints, prices: PriceRange) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        usable: Ints,
+        left: Ints,
+        prices: PriceRange,
+        shared: Flags | None = None,
+    ) -> None:
         self.servers = servers
+        self._capacity = usable
+        self._shared = np.zeros(len(left), dtype=bool) if shared is None else shared
         self.left, self.occupied = left.copy(), np.zeros_like(left)
         self.total = int(left.sum())
         self._usable = np.maximum(usable, 1).tolist()
@@ -160,25 +170,43 @@ class Market:
 
     def occupy(self, allocation: Allocation) -> None:
         """Count GPUs as occupied: the running job that holds them has yet to bid."""
-        for machine, gpus in allocation:
+        for machine, gpus in self._taken_by(allocation):
             self.occupied[machine] += gpus
 
     def vacate(self, allocation: Allocation) -> None:
         """Count GPUs as occupied no more: their job bids now."""
-        for machine, gpus in allocation:
+        for machine, gpus in self._taken_by(allocation):
             self.occupied[machine] -= gpus
 
+    def in_unused(self, offered: Ints) -> Flags:
+        """Whether all GPUs of a machine's block are among those offered: nobody else would be there."""
+        blocks = self.servers.domains[0]
+        used = np.bincount(blocks, weights=(offered < self._capacity) | self._shared) > 0
+        return np.asarray(~used[blocks])
+
+    def _taken_by(self, allocation: Allocation) -> Iterable[tuple[int, int]]:
+        """The GPUs that nobody else can have beside an allocation."""
+        if not isinstance(allocation, WholeBlocks):
+            return allocation
+        blocks = self.servers.domains[0]
+        machines = np.flatnonzero(np.isin(blocks, blocks[[machine for machine, _ in allocation]]))
+        return zip(machines.tolist(), self._capacity[machines].tolist(), strict=True)
+
     def holds(self, allocation: Allocation) -> bool:
-        """Whether all of an allocation is on offer still."""
-        return all(self.left[machine] >= gpus for machine, gpus in allocation)
+        """Whether all of an allocation is on offer still, with all of its whole blocks."""
+        if isinstance(allocation, WholeBlocks) and any(
+            self._shared[machine] for machine, _ in self._taken_by(allocation)
+        ):
+            return False
+        return all(self.left[machine] >= gpus for machine, gpus in self._taken_by(allocation))
 
     def cost(self, allocation: Allocation) -> float:
-        """What an allocation costs at present prices."""
+        """What an allocation costs at present prices; what it keeps from others besides costs nothing."""
         return float(sum(self.price[machine] * gpus for machine, gpus in allocation))
 
     def take(self, allocation: Allocation, sign: int = 1) -> None:
         """Take GPUs off the market; with sign -1 they are on offer again."""
-        for machine, gpus in allocation:
+        for machine, gpus in self._taken_by(allocation):
             left = int(self.left[machine]) - sign * gpus
             self.left[machine] = left
             self.total -= sign * gpus

@@ -143,9 +143,10 @@ class Hadar(InRounds):
             usable[machine] -= withheld
         held = [job.allocation for job in movable(state)]
         for allocation in held:
-            for machine, gpus in allocation:
+            for machine, gpus in state.free.taken_by(allocation):
                 left[machine] += gpus
-        market = Market(self._servers, usable, left, prices)
+        shared = np.fromiter(map(state.free.is_shared, machines), np.bool_, len(machines))
+        market = Market(self._servers, usable, left, prices, shared)
         for allocation in held:
             market.occupy(allocation)
         return market

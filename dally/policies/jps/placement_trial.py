@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dally.cluster.free import FreeGpus
+from dally.cluster.free import FreeGpus, placed
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.policies.common.estimates import stretch_s
@@ -169,4 +169,4 @@ def _find(free: FreeGpus, job: Job, counts: Counts) -> Allocation | None:
         if found is None:
             return None
         parts += found
-    return tuple(sorted(parts))
+    return placed(job.gang, tuple(sorted(parts)))

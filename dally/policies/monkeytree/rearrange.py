@@ -71,7 +71,8 @@ class Rearrangement:
     Gangs on one machine stay where they are, and a bound from 2 up can be kept without them: put all others
     behind one another, rack by rack, and a rack has part of one that began before it and of one that goes on
     behind it. Only gangs that must not move, GPU types, shares of each machine, and segments can be in the
-    way. Gangs whose segments are to be apart, or close together, are not moved.
+    way. Gangs whose segments are to be apart, or close together, or that share their blocks with nobody, are
+    not moved.
 
     Args:
         state: The cluster before the starts.

@@ -19,8 +19,8 @@ class SchedulePlacement:
         now: The moment, seconds.
         places: New allocations by job.
         stopped: The jobs that lose their GPUs, by name.
-        choosy: Whether a job that accepts some machines only, or wants segments, found no GPUs: sizes do not
-            tell where.
+        choosy: Whether a job that accepts some machines only, or wants segments or whole blocks, found no
+            GPUs: sizes do not tell where.
     """
 
     state: ClusterState
@@ -52,7 +52,8 @@ class SchedulePlacement:
                 self._take(job, self._fastest(job, options))
             else:
                 refused.add(demand)
-                self.choosy |= job.job.machines is not None or job.job.segment is not None
+                gang = job.job.gang
+                self.choosy |= gang.machines is not None or gang.segment is not None or gang.whole_blocks
 
     def keep(self) -> None:
         """Give stopped jobs their GPUs back if no other job got them.

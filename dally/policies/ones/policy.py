@@ -188,7 +188,7 @@ class Evolution(Policy):
             placed = self._place(state, step, moves=False)
         why = "the best schedule leaves it out; it finished an epoch"
         places = placed.places.items()
-        stops = [Preempt(job.job_id, takers(job, places), why) for job in placed.stopped.values()]
+        stops = [Preempt(job.job_id, takers(state.free, job, places), why) for job in placed.stopped.values()]
         return [*stops, *(self._begin(state.jobs[name], place, step) for name, place in places)]
 
     def _place(self, state: ClusterState, step: EvolutionStep, moves: bool) -> SchedulePlacement:

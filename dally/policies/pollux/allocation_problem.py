@@ -132,10 +132,15 @@ class ProblemBuilder:
                 age_s = max(0.0, now - job.job.submit_s)
                 left = (age_s - (past.starts - 1) * cost_s) / (age_s + cost_s)
                 factors[row] = max(_LEAST_FACTOR, left)
+        # Of a job that shares its blocks with nobody: not where somebody is who keeps his GPUs.
+        kept = np.array([bool(state.free.busy(state.free.block(machine))) for machine in machines])
+        usable = np.array([[state.free.accepts(gang, each) for each in machines] for gang in gangs])
+        whole_blocks = np.array([gang.whole_blocks for gang in gangs])
         allocations = Allocations(
             held=held,
             capacity=capacity,
-            usable=np.array([[state.free.accepts(job.job.gang, each) for each in machines] for job in jobs]),
+            usable=usable & ~(whole_blocks[:, None] & kept),
+            whole_blocks=whole_blocks,
             least=np.array([least for least, _ in bounds]),
             most=np.array([most for _, most in bounds]),
             share=np.array([job.job.gang.per_machine or 0 for job in jobs]),

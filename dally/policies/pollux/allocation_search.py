@@ -49,6 +49,7 @@ class Allocations:
         spread: (jobs,) whether that is so many at most.
         in_segments: (jobs,) whether a job has segments, or must be close together. Such jobs have a share
             and one size.
+        whole_blocks: (jobs,) whether a job shares its blocks with no other.
         block: (machines,) the domain right above each, numbered from 0.
         area: (jobs, machines) the domain around each, numbered from 0, of the highest level at which one may
             hold the job.
@@ -70,6 +71,7 @@ class Allocations:
     segment: Ints
     spread: Flags
     in_segments: Flags
+    whole_blocks: Flags
     block: Ints
     area: Ints
     speedups: Floats
@@ -156,19 +158,56 @@ class Allocations:
             owners.sort(axis=2)
         owners = owners[:, :, : int(self.capacity.max(initial=0))].copy()
         owners[np.arange(owners.shape[2]) >= capacity[:, :, None]] = idle
-        shares, gangs = bool(self.share.any()), bool((self.least > 1).any())
+        shares, apart = bool(self.share.any()), bool(self.whole_blocks.any())
+        if apart:
+            owners[self._displaced(owners, owners)] = idle
         if shares:
             share = np.append(self.share, 0)[owners]
             on_machine = (owners[:, :, :, None] == owners[:, :, None, :]).sum(axis=3)
             owners[(share > 0) & (on_machine != share)] = idle
         if self.in_segments.any():
             owners[self._of(self._broken(owners), self._rows(owners))] = idle
+        gangs = bool((self.least > 1).any())
         if gangs:  # else what is left of a row is enough
-            rows = self._rows(owners)
-            owners[self._of(self._counted(rows) < self.least, rows)] = idle
-        if shares or gangs:  # GPUs came free amid the others
+            self._cut_short_rows(owners)
+        if shares or apart or gangs:  # GPUs came free amid the others
             owners.sort(axis=2)
         return owners
+
+    def _cut_short_rows(self, owners: Owners) -> None:
+        rows = self._rows(owners)
+        owners[self._of(self._counted(rows) < self.least, rows)] = self.jobs
+
+    def set_apart(self, owners: Owners, chosen: Ints) -> Owners:
+        """What is left if, of jobs that cannot share a block, the chosen one of each individual stays.
+
+        Args:
+            owners: (individuals, machines, GPUs), that may share blocks with the chosen jobs only.
+            chosen: (individuals,).
+        """
+        if not self.whole_blocks.any():
+            return owners
+        ranks = np.where(owners == chosen[:, None, None], -1, owners.astype(np.int64))
+        owners = owners.copy()
+        owners[self._displaced(owners, ranks)] = self.jobs
+        self._cut_short_rows(owners)
+        owners.sort(axis=2)
+        return owners
+
+    def _displaced(self, owners: Owners, ranks: Ints | Owners) -> Flags:
+        """(individuals, machines, GPUs) whether a job must leave a block, where one shares it with nobody.
+
+        In each block the job of the lowest rank stays, with all that can be there beside it.
+        """
+        alone = np.append(self.whole_blocks, False)[owners]
+        keys = 2 * ranks.astype(np.int64) + alone  # odd: shares its blocks with nobody
+        first = np.empty(owners.shape[:2], dtype=np.int64)
+        for block in range(int(self.block.max(initial=-1)) + 1):
+            inside = self.block == block
+            first[:, inside] = keys[:, inside].min(axis=(1, 2))[:, None]
+        lowest = first[:, :, None]
+        stays = np.where(lowest % 2 == 1, keys == lowest, ~alone)
+        return np.asarray(~stays & (owners < self.jobs))
 
     def _broken(self, owners: Owners) -> Flags:
         """(individuals, jobs) whether a job has part of a segment in a block, too many, or is far apart."""
@@ -262,6 +301,9 @@ class Allocations:
             # The least size on the machine that just holds it, else on the roomiest ones; or nothing.
             least, share = self.least[job], self.share[job]
             room = free * self.usable[job]
+            if self.whole_blocks.any():
+                barring = state if self.whole_blocks[job] else state[self.whole_blocks]
+                room = np.where(np.isin(self.block, self.block[barring.any(axis=0)]), 0, room)
             if share:
                 room = np.where(room >= share, share, 0)
             if room.max() >= least:
@@ -375,7 +417,7 @@ class AllocationSearch:
         new = np.arange(gpus) >= gpus - rows[:, :, None]
         children = np.where(new, chosen[:, None, None].astype(children.dtype), children)
         children.sort(axis=2)
-        return children
+        return problem.set_apart(children, chosen)
 
     def _new_rows(self, used: Ints, jobs: Ints) -> Ints:
         """(individuals, machines) another row for a job of each: of free GPUs, or of those of others too."""

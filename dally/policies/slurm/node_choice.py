@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from dally.cluster.free import placed
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 
@@ -160,4 +161,4 @@ def _packed(units: dict[int, int], parts: list[int], wanted: int) -> list[tuple[
 
 def _allocation(parts: Iterable[tuple[int, int]], gang: Gang) -> Allocation:
     share = gang.per_machine or 1
-    return tuple(sorted((machine, units * share) for machine, units in parts))
+    return placed(gang, tuple(sorted((machine, units * share) for machine, units in parts)))

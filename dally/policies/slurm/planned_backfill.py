@@ -137,7 +137,7 @@ class BackfillPlanner:
         begin_s: float = self._now
         if asked.first is not None:
             promised, _ = self._space.window(begin_s, begin_s + asked.limit_s)
-            if not promised & _bits(machine for machine, _ in asked.first):
+            if not promised & self._machines(asked.first):
                 return PlannedStart(begin_s, asked.first)
         while True:
             closed, later_s = self._space.window(begin_s, begin_s + asked.limit_s)
@@ -156,7 +156,7 @@ class BackfillPlanner:
 
     def started(self, allocation: Allocation, end_s: float) -> None:
         """Take GPUs for a job that starts now and ends then at the latest."""
-        for machine, gpus in allocation:
+        for machine, gpus in self._free.taken_by(allocation):
             self._left[machine] -= gpus
         self._not_now.clear()
         insort(self._releases, (end_s, allocation), key=lambda release: release[0])
@@ -168,7 +168,7 @@ class BackfillPlanner:
         step_s = self._resolution_s
         begin_s = _floor(planned.start_s, step_s)
         end_s = _floor(min(planned.start_s + asked.limit_s, self._space.end_s + step_s), step_s)
-        machines = _bits(machine for machine, _ in planned.allocation)
+        machines = self._machines(planned.allocation)
         if self._space.overlaps(machines, begin_s, end_s):
             return planned.start_s
         self._space.promise(machines, begin_s, max(end_s, max(begin_s, self._now) + step_s))
@@ -178,7 +178,8 @@ class BackfillPlanner:
     def _soonest(self, asked: JobToTest, closed: int, ahead: bool) -> PlannedStart | None:
         """The first moment, now or as running jobs end, at which machines that are not closed hold a job."""
         key, barred = (asked.gang, asked.level, closed), closed
-        if asked.gang.gpu_type is not None or asked.gang.machines is not None:
+        chooses = asked.gang.gpu_type is not None or asked.gang.machines is not None
+        if chooses and not asked.gang.whole_blocks:  # which must see what is used beside its machines
             barred |= self._refused_by(asked.gang)
         if not ahead and key in self._not_now:
             return None
@@ -210,7 +211,7 @@ class BackfillPlanner:
             if end_s == inf:
                 return
             before = len(gains)
-            for part in released:
+            for part in self._free.taken_by(released):
                 if not barred >> part[0] & 1:
                     gains.append(part)
             if len(gains) == before:
@@ -222,6 +223,9 @@ class BackfillPlanner:
                 window_s, gains = 2 * window_s, []
                 while barrier_s + window_s < next_s < inf:
                     window_s *= 2
+
+    def _machines(self, allocation: Allocation) -> int:
+        return _bits(machine for machine, _ in self._free.taken_by(allocation))
 
     def _refused_by(self, gang: Gang) -> int:
         """The machines that a gang does not accept."""

@@ -256,12 +256,14 @@ class SlurmBackfill(InOrder):
         return JobToTest(job.job.gang, limit_s, choose, highest, first or None)
 
     def _fits_best(self, gang: Gang) -> bool:
-        """Whether a gang gets the best fit; topology/tree knows no segments."""
-        return self._knobs.placement == "fit" or gang.segment is not None or gang.consolidated
+        """Whether a gang gets the best fit; topology/tree knows no segments, nor whole blocks."""
+        return self._knobs.placement == "fit" or gang.segment is not None or bool(gang.layout)
 
     def _choose(self, job: JobState, highest: int, left: Sequence[int]) -> Allocation | None:
         if self._fits_best(job.job.gang):
             highest = min(highest, self._state.free.highest(job.job.gang))
+            if job.job.whole_blocks:
+                left = self._state.free.in_unused(left, job.job.gang)
             return best_fit(self._state.topology, left, job.job.gang, highest)
         allocation = as_topology_tree(self._state.topology, left, job.job.gang)
         if allocation is None or (highest <= LEAF and leaves_of(self._state.topology, allocation) > 1):

@@ -268,12 +268,14 @@ class SrsfRound:
         While it holds a GPU, a job brings one completion in the GPU-seconds that it needs; a victim brings
         one in what it would hold, its restart left out. So the need is held against the harmonic mean of what
         the victims hold, by GPUs; GPUs that are idle bring nothing. A job that goes first need not compare.
-        A gang in segments gets the blocks whose victims bring least.
+        A gang in segments, or for all of a block, gets the blocks whose victims bring least.
         """
         priority = self._priority(job)
         candidates = self._stoppable(job, None if goes_first else priority)
-        in_segments = job.job.gang.segment is not None and level > 0
-        if in_segments:
+        gang = job.job.gang
+        level = max(level, int(gang.whole_blocks))
+        clears = level > 0 and (gang.segment is not None or (gang.whole_blocks and level == 1))
+        if clears:
             victims = find_cheapest_victims(
                 self._free, candidates, job.job, level, lambda victim: self._total_loss(victim, priority)
             )
@@ -291,7 +293,7 @@ class SrsfRound:
             self._evictions.take_back(victims)
             return None
         why = "goes before all" if goes_first else f"needs only {self._needs(job)}"
-        if in_segments:
+        if clears:
             why += f"; clearing {self._blocks(placement)}"
         for victim in victims:
             hours = self._holds(victim) / HOUR_S
@@ -299,7 +301,7 @@ class SrsfRound:
         return placement
 
     def _blocks(self, placement: Placement) -> str:
-        """The domains just above the machines that are cleared for segments, and that this costs least."""
+        """The domains just above the machines that are cleared, and that this costs least."""
         topology = self._state.topology
         blocks = {topology.ancestors[machine][1] for machine, _ in placement.allocation}
         if len(blocks) == 1:

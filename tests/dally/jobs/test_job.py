@@ -86,3 +86,11 @@ def test_segments_are_apart_or_close_only_where_there_are_several(
 def test_a_segment_that_cannot_be_is_refused_in_one_line(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=f"job s: {says}"):
         Job("s", 0.0, 32, 100.0, **fields)
+
+
+def test_only_rigid_jobs_share_their_blocks_with_nobody() -> None:
+    job = Job("w", 0.0, 32, 100.0, whole_blocks=True)
+    assert job.gang.whole_blocks
+    assert job.gang.layout == ", in blocks that nobody else uses"
+    with pytest.raises(InputError, match="job w: has whole_blocks and is elastic, not rigid"):
+        replace(job, kind=JobKind.ELASTIC, max_gpus=64)

@@ -51,6 +51,7 @@ def jobs(draw: st.DrawFn) -> list[Job]:
                 segment=segment,
                 spread_segments=segment is not None and draw(st.booleans()),
                 consolidate_segments=segment is not None and draw(st.booleans()),
+                whole_blocks=kind is JobKind.RIGID and draw(st.booleans()),
             )
         )
     return made

@@ -191,7 +191,7 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
 
 
 def test_a_job_of_slurms_own_that_shares_its_blocks_with_nobody_gets_one_and_keeps_it(
-    blocks: Callable[..., LocalSlurm], users: tuple[str, ...]
+    blocks: Callable[..., LocalSlurm],
 ) -> None:
     """Half of its nodes' GPUs are free, and all beside them: no job of Dally's is released there in vain."""
     local_slurm = blocks(nodes=8, racks=2, gpus=2)
@@ -200,9 +200,9 @@ def test_a_job_of_slurms_own_that_shares_its_blocks_with_nobody_gets_one_and_kee
     seconds = {1: 6, 2: 10, 3: 10, 4: 10}
     first = {n: sleeping(site, seconds.get(n, 600), f"-wn{n}", "-t60", "--gres=gpu:2") for n in range(1, 9)}
     site.until(lambda: all(site.state(job) == "RUNNING" for job in first.values()), "all nodes to be full")
-    alone = local_slurm.run(
+    alone = local_slurm.run(  # job_submit.lua lets root's jobs by
         "sbatch", "--parsable", "-N2", "--exclusive=topo", "--gpus-per-node=1", "-t10", "-o/dev/null",
-        "--wrap=sleep 600", user=users[0],
+        "--wrap=sleep 600",
     ).strip()  # fmt: skip
     site.controller.cycle()
     younger = [sleeping(site, 600, "-t60", "--gres=gpu:1") for _ in range(6)]
@@ -210,6 +210,7 @@ def test_a_job_of_slurms_own_that_shares_its_blocks_with_nobody_gets_one_and_kee
     assert site.nodes(alone) in ("n[1-2]", "n[2-3]", "n[3-4]", "n[1,3]", "n[1,4]", "n[2,4]")
     (seen,) = [job for job in site.slurm.jobs() if job.job_id == alone]
     assert seen.whole_blocks
+    assert alone not in site.managed_jobs
     for _ in range(5):
         site.controller.cycle()
         time.sleep(0.5)
@@ -219,6 +220,59 @@ def test_a_job_of_slurms_own_that_shares_its_blocks_with_nobody_gets_one_and_kee
     events = read_events(Path(site.config.state_dir))
     trouble = ("start_failed", "start_declined", "order_refused")
     assert [each for each in events if each["event"] in trouble] == []
+    site.decide_again()
+    site.journal.close()
+
+
+def test_jobs_that_share_their_blocks_with_nobody_start_where_it_is_decided_and_nobody_beside_them(
+    blocks: Callable[..., LocalSlurm], users: tuple[str, ...], record_property: Callable[[str, object], None]
+) -> None:
+    """Beside others of Dally's, one of Slurm's own without GPUs, and a node that is drained."""
+    local_slurm, draw = blocks(nodes=24, racks=6, gpus=2), random.Random(11)
+    site = RealSite(local_slurm, "srsf-delay")
+    site.controller.cycle()
+    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
+    local_slurm.run("scontrol", "update", "NodeName=n6", "State=DRAIN", "Reason=test")
+    local_slurm.run("sbatch", "-wn24", "-n1", "--mem=1", "-o/dev/null", "--wrap=sleep 12")
+    asked: dict[str, bool] = {}
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        for number in range(JOBS):
+            is_alone, nodes = draw.random() < 0.4, draw.randint(1, 6)
+            options = [f"-N{nodes}", f"--gpus-per-node={draw.randint(1, 2)}", "--time=10", "--mem=1"]
+            options += ["--exclusive=topo"] * is_alone + ["--segment=2"] * (
+                draw.random() < 0.3 and not nodes % 2
+            )
+            seconds = draw.randint(2, 8)
+            if number % 2:
+                job = sleeping(site, seconds, *options)
+            else:
+                plain = ["-o/dev/null", f"--wrap=sleep {seconds}"]
+                job = local_slurm.run("sbatch", "--parsable", *options, *plain, user=users[0]).strip()
+            asked[job] = is_alone
+    known, shared, blocked = site.controller.reconciler.conditions.blocks, list[str](), set[str]()
+
+    def all_ran() -> bool:
+        held = {job.job_id: job.nodes for job in site.slurm.jobs() if job.state is State.RUNNING}
+        in_blocks = {job: {known.block_of[4][node] for node in nodes} for job, nodes in held.items()}
+        for job in in_blocks:
+            others = (each for each in in_blocks if asked.get(job) and each != job)
+            shared.extend(other for other in others if in_blocks[job] & in_blocks[other])
+        blocked.update(node.name for node in site.slurm.nodes() if node.blocked)
+        return not site.managed_jobs
+
+    site.until(all_ran, "for all to run")
+    assert shared == []
+    assert blocked, "Slurm shows nodes beside them so"
+    events = read_events(Path(site.config.state_dir))
+    started = {each["job"]: [*each["gpus"]] for each in events if each["event"] == "start"}
+    assert started.keys() == asked.keys(), "Dally starts each of them"
+    trouble = ("start_failed", "start_declined", "order_refused", "released", "segment_torn")
+    assert [each for each in events if each["event"] in trouble] == []
+    alone = [job for job, is_alone in asked.items() if is_alone]
+    far = sum(len({known.block_of[4][node] for node in started[job]}) > 1 for job in alone)
+    record_property("starts", f"{len(alone)} of {len(asked)} for whole blocks, {far} of them for several")
     site.decide_again()
     site.journal.close()
 

@@ -210,7 +210,9 @@ def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
         (["--gpus-per-node=1", "--segment=2", "--consolidate-segments"], True),
         (["--gpus-per-node=1", "--spread-segments"], False),
         (["--gpus-per-node=1", "--consolidate-segments"], False),
-        (["--gpus-per-node=1", "--exclusive=topo"], False),
+        (["--gpus-per-node=1", "--segment=1", "--exclusive=topo"], True),
+        (["--gpus=6", "--segment=2", "--exclusive=topo"], False),
+        (["--exclusive=topo"], False),
     ],
 )
 def test_a_job_in_segments_is_dallys_unless_nothing_but_slurm_can_place_it(

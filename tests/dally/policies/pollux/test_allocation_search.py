@@ -44,6 +44,7 @@ def problem(
         segment=np.ones(jobs, dtype=np.int64),
         spread=np.zeros(jobs, dtype=bool),
         in_segments=np.zeros(jobs, dtype=bool),
+        whole_blocks=np.zeros(jobs, dtype=bool),
         block=np.zeros(len(capacity), dtype=np.int64),
         area=np.zeros((jobs, len(capacity)), dtype=np.int64),
         speedups=np.tile(table, (jobs, 1, 1, 1)),

@@ -220,7 +220,7 @@ class Topology:
         blocks = {self.ancestors[machine][1] for machine in machines}
         return sorted(each for block in blocks for each in self.domains[block].children)
 
-    def named(self, allocation: Allocation) -> dict[str, int]:
+    def named(self, allocation: Iterable[tuple[int, int]]) -> dict[str, int]:
         """An allocation by host name."""
         return {self.machines[machine].name: gpus for machine, gpus in allocation}
 

@@ -188,8 +188,8 @@ class Reconciler:
         for managed, why in self.admission.admit(now):
             self._release(managed, now, f"{why}; Slurm schedules it", to_slurm=True)
 
-        wanted = self._wanted_reservations()
-        closed = closed_nodes(nodes, jobs, reservations, wanted, self._nodes_of_whole_blocks(), now)
+        wanted_names, beside_ours = self._wanted_reservations(), self._nodes_of_whole_blocks()
+        closed = closed_nodes(nodes, jobs, reservations, wanted_names, beside_ours, now)
         for managed in known.values():
             if now < managed.left_s:  # a run may go on there that Slurm no longer knows of
                 closed.update(managed.left_nodes)

@@ -133,6 +133,8 @@ def _options(plan: JobPlan, name: str, folder: str, settings: SubmitSettings) ->
             yield "--spread-segments"
         if job.gang.consolidated:
             yield "--consolidate-segments"
+        if job.gang.whole_blocks:
+            yield "--exclusive=topo"
     yield f"--requeue --open-mode=append --chdir={folder} --output={OUTPUT}"
 
 

@@ -13,7 +13,7 @@ from dally.cluster.topology import Allocation, WholeBlocks
 from dally.jobs.job import Gang, Job
 from dally.policies.common.backfill import reserve
 from dally.policies.common.kept_machines import KeptMachines
-from dally.policies.common.placements import Gains, find_victims
+from dally.policies.common.placements import Gains, find_cheapest_victims, find_victims
 from dally.state import JobState
 from dally.testing.worlds import racks
 
@@ -153,6 +153,18 @@ def test_all_who_are_in_a_block_must_leave_it_for_one_gpu_even_where_others_are_
         assert [each.job_id for each in find_victims(free, jobs, wants, level)] == ["0", "1"]
     assert [each.job_id for each in find_victims(free, [*jobs[2:], jobs[0]], wants, 1)] == ["2", "3"]
     assert find_victims(free, [jobs[0], jobs[2]], wants, 1) == []
+
+
+def test_the_block_whose_jobs_cost_least_is_cleared() -> None:
+    free = FreeGpus(racks([[4, 4], [4, 4], [4, 4]]))
+    jobs = [running(f"{machine}", ((machine, 2),)) for machine in range(6)]
+    for job in jobs:
+        free.take(job.allocation)
+    costs = dict(zip("012345", (3.0, 3.0, 1.0, 4.0, 9.0, 1.0), strict=True))
+    shares = Job("9", 0.0, 8, 9.0, gpus_per_machine=4, whole_blocks=True)
+    for wants in (Job("9", 0.0, 3, 9.0, whole_blocks=True), shares):
+        found = find_cheapest_victims(free, jobs, wants, 1, lambda job: costs[job.job_id])
+        assert [each.job_id for each in found] == ["2", "3"]
 
 
 def test_one_that_leaves_gives_all_of_its_blocks_to_others() -> None:

@@ -136,24 +136,21 @@ def test_no_start_is_tried_beside_jobs_of_slurms_own_or_nodes_reserved_for_other
     assert site.events(*TROUBLE) == []
 
 
-def test_the_block_is_cleared_whose_jobs_are_worth_least(tmp_path: Path) -> None:
-    site = site_of_blocks(tmp_path, "srsf-delay:lease_s=1,lease_restarts=0", knowledge="limits")
-    asked: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 20.0}
-    long = [beside(site, run_time_s=2e5, time_limit_s=3e5, **asked) for _ in range(6)]
-    site.run_to(1)
-    longer = [beside(site, run_time_s=2e5, time_limit_s=9e5, **asked) for _ in range(3)]
+def test_one_block_is_cleared_and_nobody_else_stopped(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path, "srsf-delay:lease_s=1,lease_restarts=0")
+    asked: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 20.0, "time_limit_s": 9e5}
+    long = [beside(site, run_time_s=5e5, **asked) for _ in range(9)]
     site.run_to(1000)
-    assert all(is_up(site, job) for job in (*long, *longer))
-    cheap = set[str]().union(*(blocks_of(site.nodes(job)) for job in longer))
-    assert len(cheap) == 1, "they hold a block, and will for longest"
-    large = alone(site, 3, gpus_per_node=4, time_limit_s=120.0, run_time_s=100.0)
+    before = {job: blocks_of(site.nodes(job)) for job in long}
+    large = alone(site, 1, gpus_per_node=4, time_limit_s=120.0, run_time_s=100.0)
     site.run_to(1060)
-    assert blocks_of(site.nodes(large)) == cheap
+    cleared = blocks_of(site.nodes(large))
     stops = [each for each in read_events(tmp_path) if each["event"] == "stop"]
-    assert {each["job"] for each in stops} == {*longer}
-    assert all(f"; clearing {min(cheap)} for it costs least" in each["reason"] for each in stops)
+    assert {each["job"] for each in stops} == {job for job in long if before[job] == cleared}
+    assert len(stops) == 3, "all of the block, though one node would be enough"
+    assert all(f"; clearing {min(cleared)} for it costs least" in each["reason"] for each in stops)
     site.run_to(1300)
-    assert all(is_up(site, job) for job in longer), "they go on"
+    assert all(is_up(site, job) for job in long), "they go on"
     assert site.events(*TROUBLE) == []
 
 

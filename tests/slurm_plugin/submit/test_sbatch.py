@@ -282,6 +282,19 @@ def test_a_segment_that_dally_cannot_keep_is_slurms(site: Site, told: str) -> No
     assert done.stderr.splitlines()[0] == said
 
 
+@pytest.mark.parametrize("told", ["true", "false"])
+def test_blocks_of_its_own_are_dallys_where_slurm_takes_segments_with_a_node_list(
+    site: Site, told: str
+) -> None:
+    with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
+        site.configure(f'url = "{url}"')
+        done = site.submit("--gres=gpu:4", "--exclusive=topo", "job.sh")
+    said = "dally-sbatch: note: --exclusive=topo fixes the placement; Slurm schedules this job"
+    assert (said in done.stderr.splitlines()) == (told == "false")
+    added = ["--hold", "--segment=1"] if told == "true" else []
+    assert [word for word in site.argv if word in ("--hold", "--segment=1")] == added
+
+
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"plans_by": 3, "batching": 7}'])
 def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: Site, body: bytes) -> None:
     with answering(200, body, "/health") as url:

@@ -35,6 +35,7 @@ def bidder(
     speeds: Mapping[str, float] = SPEEDS,
     per_machine: int | None = None,
     segment: int | None = None,
+    whole_blocks: bool = False,
 ) -> Bidder:
     """A job worth its speed: that of its slowest GPU, times `apart` if it is on several machines."""
     machines = market.servers.topology.machines
@@ -45,5 +46,5 @@ def bidder(
         return worth * slowest * restart * (apart if len(allocation) > 1 else 1.0)
 
     tiers = market.servers.tiers(speeds, market.servers.accepted(None))
-    gang = Gang(gpus, None, per_machine, None, segment)
+    gang = Gang(gpus, None, per_machine, None, segment, whole_blocks=whole_blocks)
     return Bidder(gang, market.servers.topology.widest, tiers, held, utility, worth)

@@ -117,3 +117,19 @@ def test_what_others_run_on_is_taken_only_if_it_is_faster() -> None:
     bid = find_alloc(faster, bidder(faster, 1))
     assert bid is not None
     assert bid.allocation == ((0, 1),)
+
+
+def test_one_that_shares_its_block_with_nobody_bids_only_where_nobody_else_is_and_takes_all_of_it() -> None:
+    topology, speeds = racks([[2, 2], [2, 2], [2, 2]]), {"a": 1.0}
+    on_offer = market(topology, left=[2, 1, 2, 2, 2, 2])
+    bid = find_alloc(on_offer, bidder(on_offer, 1, speeds=speeds, whole_blocks=True))
+    assert bid is not None
+    assert bid.allocation == ((2, 1),)
+    on_offer.take(bid.allocation)
+    assert on_offer.left.tolist() == [2, 1, 0, 0, 2, 2]
+    assert not on_offer.holds(bid.allocation)
+    on_offer.take(bid.allocation, -1)
+    assert on_offer.holds(bid.allocation)
+    on_offer.take(((2, 1),))
+    on_offer.take(((5, 1),))
+    assert find_alloc(on_offer, bidder(on_offer, 1, speeds=speeds, whole_blocks=True)) is None

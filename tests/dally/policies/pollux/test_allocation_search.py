@@ -140,6 +140,41 @@ def test_repair_gives_a_gang_all_or_nothing() -> None:
     assert repaired(shared, [[3, 1], [1, 0]]) == [[0, 0], [1, 0]]
 
 
+def in_blocks(given: Allocations, *whole_blocks: bool) -> Allocations:
+    """The first two machines in one block, the others in another; some jobs share theirs with nobody."""
+    block = np.array([0, 0, *[1] * (len(given.capacity) - 2)])
+    return replace(given, block=block, whole_blocks=np.array(whole_blocks))
+
+
+def test_repair_leaves_a_block_to_the_first_of_those_who_cannot_share_it() -> None:
+    given = in_blocks(problem([[0, 0, 0]] * 3, [2, 2, 2]), False, True, False)
+    assert repaired(given, [[0, 0, 1], [1, 0, 0], [0, 1, 0]]) == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    assert repaired(given, [[1, 0, 0], [0, 1, 0], [0, 1, 1]]) == [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
+    gangs = in_blocks(problem([[0, 0, 0]] * 2, [2, 2, 2], least=[1, 2]), True, False)
+    assert repaired(gangs, [[1, 0, 0], [0, 1, 1]]) == [[1, 0, 0], [0, 0, 0]], (
+        "or nothing, if it is too little"
+    )
+
+
+def test_a_chosen_job_stays_whoever_is_in_its_block() -> None:
+    given = in_blocks(problem([[0, 0, 0]] * 3, [2, 2, 2]), False, True, False)
+    state = [[1, 0, 0], [1, 0, 0], [0, 1, 1]]
+
+    def kept(chosen: int) -> list[list[int]]:
+        owners = given.set_apart(given.owners(np.array([state], dtype=np.int16)), np.array([chosen]))
+        rows: list[list[int]] = given.states(owners)[0].tolist()
+        return rows
+
+    assert kept(1) == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    assert kept(2) == [[1, 0, 0], [0, 0, 0], [0, 1, 1]]
+
+
+def test_what_is_filled_up_shares_no_block_that_it_must_not() -> None:
+    given = in_blocks(problem([[0, 0, 0]] * 3, [2, 2, 2]), False, True, False)
+    state = np.array([[1, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=np.int16)
+    assert given.filled(state).tolist() == [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
+
+
 def test_the_least_sizes_fill_what_is_free_in_order() -> None:
     given = problem([[2, 0], [0, 0], [0, 0], [0, 0]], [4, 4], least=[1, 4, 1, 3])
     assert given.filled(given.held).tolist() == [[2, 0], [0, 4], [1, 0], [0, 0]]

@@ -208,8 +208,11 @@ def command(
     if known is not None and rules is not None:
         check_models(named, known.models, rules)
     if anonymous is not None:
-        jobs = anonymise(history, anonymous, named, known.models if known else ())
+        models = known.models if known else ()
+        jobs, bad = anonymise(history, anonymous, named, models, options["skip_bad"])
         click.echo(f"{plural(jobs, 'job')} without names: {anonymous}")
+        if bad:
+            click.echo(f"left out {plural(bad, 'row')} that sacct does not write", err=True)
         return
     if cluster is None:
         raise click.UsageError("--cluster is missing; only --anonymise needs none")

@@ -1,6 +1,6 @@
 """A site's job history: its jobs, and of sacct's output also when they started, and where."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -13,7 +13,7 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
 from dally.traces import Workload
 from dally.traces.load import parse_trace, read_source
-from dally.traces.rows import RealRun, RowError
+from dally.traces.rows import RealRun, RowError, check_fields
 from dally.traces.sacct import header_of, is_json, split_rows
 from dally.traces.workload import remade
 
@@ -123,13 +123,26 @@ def read_whole(path: Path) -> tuple[str, str]:
     return text, digest
 
 
-def sacct_rows(source: str, text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The rows of sacct's output as (line number, values by column), without those not like the header."""
+def sacct_rows(source: str, text: str, bad: Callable[[RowError], object]) -> Iterator[Mapping[str, str]]:
+    """The rows of sacct's output, as values by column.
+
+    Args:
+        source: The file's name, for messages.
+        text: What sacct wrote.
+        bad: Called with what is wrong with a row, which is left out then.
+    """
     rows = split_rows(source, text)
     header = header_of(rows)
-    for line, fields in rows:
-        if not isinstance(fields, RowError) and len(fields) == len(header):
-            yield line, dict(zip(header, fields, strict=True))
+    unit = "job" if is_json(text) else "line"
+    for place, fields in rows:
+        try:
+            if isinstance(fields, RowError):
+                raise fields
+            check_fields(fields, len(header))
+        except RowError as error:
+            bad(RowError(error.reason, f"{source}, {unit} {place}: {error}"))
+            continue
+        yield dict(zip(header, fields, strict=True))
 
 
 def _past(job: Job, ran: RealRun | None) -> PastJob:

@@ -1,6 +1,6 @@
 """Names of jobs: which model they tell, by an administrator's rules, and sacct's output without names."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,6 +10,7 @@ from dally.atomic_file import write_atomically
 from dally.config_text import parse_toml
 from dally.errors import InputError
 from dally.traces.load import pick_format
+from dally.traces.rows import RowError
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,31 +81,37 @@ class _Labels:
         return self._known.setdefault(name, f"{self._kind}{len(self._known) + 1}") if name else ""
 
 
-def anonymise(path: Path, target: Path, rules: NamingRules, models: Collection[str] = ()) -> int:
+def anonymise(
+    path: Path, target: Path, rules: NamingRules, models: Collection[str] = (), skip_bad: bool = False
+) -> tuple[int, int]:
     """Write the GPU jobs of sacct's output with users, accounts and job names replaced.
 
     Names that the rules know become their model, so that the models are still known afterwards.
 
     Returns:
-        How many jobs were written.
+        How many jobs were written, and how many rows are wrong and were left out.
 
     Raises:
-        InputError: The file is not sacct's output, truncated, or has no GPU jobs.
+        InputError: The file is not sacct's output, truncated, or has no GPU jobs; or, unless such rows are to
+            be skipped, a row is wrong.
     """
     text, _ = read_whole(path)
     if pick_format(str(path), text).name != "sacct":
         raise InputError(f"{path}: only sacct's output is anonymised, this is another format")
-    lines = list(_lines(str(path), text, rules, models))
+    bad: list[RowError] = []
+    lines = list(_lines(sacct_rows(str(path), text, bad.append), rules, models))
+    if bad and not skip_bad:
+        raise bad[0]
     if len(lines) < 2:
         raise InputError(f"{path}: no GPU jobs in it")
     write_atomically(target, "\n".join(lines) + "\n", mode=0o600)
-    return len(lines) - 1
+    return len(lines) - 1, len(bad)
 
 
-def _lines(source: str, text: str, rules: NamingRules, models: Collection[str]) -> Iterator[str]:
+def _lines(jobs: Iterable[Mapping[str, str]], rules: NamingRules, models: Collection[str]) -> Iterator[str]:
     rows = [
         row
-        for _, row in sacct_rows(source, text)
+        for row in jobs
         if "." not in (row.get("JobIDRaw") or row.get("JobID", ""))
         and "gres/gpu" in row.get("AllocTRES", "") + row.get("ReqTRES", "")
     ]

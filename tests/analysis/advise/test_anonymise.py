@@ -18,7 +18,7 @@ ROWS = [
 
 def test_names_are_replaced_consistently(tmp_path: Path) -> None:
     target = tmp_path / "anonymous"
-    assert anonymise(written(tmp_path, ROWS), target, NamingRules({"bert*": "bert-large"})) == 3
+    assert anonymise(written(tmp_path, ROWS), target, NamingRules({"bert*": "bert-large"})) == (3, 0)
     text = target.read_text()
     assert not any(name in text for name in ("ann", "bob", "vision", "language", "secret", "bert-ft", "1007"))
     jobs = read_history(target).jobs
@@ -66,6 +66,16 @@ def test_times_with_colons_stay_and_clusters_lose_their_names(tmp_path: Path) ->
         "JobIDRaw|Cluster|Submit|Elapsed|State|ReqTRES|Timelimit\n"
         "7|cluster1|2026-01-01T00:00:00|00:00:09|F|gres/gpu=2|1-00:00:00\n"
     )
+
+
+def test_a_wrong_row_is_named_or_left_out_and_counted(tmp_path: Path) -> None:
+    path, target = written(tmp_path, ROWS), tmp_path / "anonymous"
+    path.write_text(f"{path.read_text()}9|too|few\n")
+    with pytest.raises(InputError, match=r"line 5: "):
+        anonymise(path, target, NamingRules())
+    assert not target.exists()
+    written_jobs, left_out = anonymise(path, target, NamingRules(), skip_bad=True)
+    assert (written_jobs, left_out) == (len(target.read_text().splitlines()) - 1, 1)
 
 
 def test_only_sacct_is_taken(tmp_path: Path) -> None:

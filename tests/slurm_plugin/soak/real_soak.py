@@ -68,7 +68,8 @@ class SoakFindings:
         in_vain: Jobs for which others were stopped, and that Slurm then did not start.
         leaked: What is held at the end.
         longest_wait_s: From submission to the first start.
-        evidence: Of jobs that were lost or ran twice, when they began and ended, and what the controller did.
+        evidence: Of jobs that were lost, ran twice or had others stopped in vain: when they began and ended,
+            and what the controller did.
     """
 
     jobs: int
@@ -259,7 +260,7 @@ def found(site: LiveSite, jobs: list[str], plan: FaultPlan, over: list[str], lea
     started = {each["job"]: each["t"] for each in reversed(events) if each["event"] == "start"}
     twice |= {job for job, count in ends.items() if count > 1}
     lost = [job for job in jobs if not ends[job]]
-    traced = {*lost, *twice}
+    traced = {*lost, *twice, *told.in_vain}
     said = [
         (float(line[0]), " ".join(line)) for line in words if line[1] in traced and not line[5].isdecimal()
     ]

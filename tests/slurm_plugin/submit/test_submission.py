@@ -155,7 +155,7 @@ def test_what_cannot_be_meant_is_refused(line: str, script: str, message: str) -
         ("-G1 --segment=0 --spread-segments", "--spread-segments fixes the placement"),
         ("-G1 --consolidate-segments", "--consolidate-segments fixes the placement"),
         ("-G1 --exclusive=mcs", "--exclusive=mcs fixes the placement"),
-        ("--exclusive=topo", "it asks for no GPUs"),
+        ("--exclusive=topo", "the job asks for no GPUs"),
         ("-G1 -M other", "--clusters fixes the placement"),
     ],
 )

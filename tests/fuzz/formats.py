@@ -185,7 +185,7 @@ SACCT = b"""\
 JobIDRaw|User|Account|Submit|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|TimelimitRaw|Partition|JobName
 10|ann|lab|2024-05-01T10:00:00|2024-05-01T10:05:00|x|3600|COMPLETED|gres/gpu:a100=4,gres/gpu=4|gres/gpu=4|60|p|a
 10.batch|||2024-05-01T10:00:00|2024-05-01T10:05:00|x|3600|COMPLETED|cpu=8,gres/gpu=4|||p|batch
-9|bob|lab|2024-05-01T09:00:00|2024-05-01T09:00:30|x|60|CANCELLED by 1000|gres/gpu=2|gres/gpu:a100=2|UNLIMITED|p|a|b
+9|b|lab|2024-05-01T09:00:00|2024-05-01T09:00:30|x|60|CANCELLED by 7|gres/gpu=2|gres/gpu:a100=2|UNLIMITED|p|a|b
 """
 SWF = b"""\
 ; Version: 2.2

@@ -40,6 +40,7 @@ Records = Mapping[int, tuple[SlurmJob, ...]]
 
 
 Squeue = Callable[[str, Callable[[], object]], str]
+"""Prints all jobs in a form, and calls a function once it has them all from slurmctld."""
 
 
 @dataclass(frozen=True, slots=True)

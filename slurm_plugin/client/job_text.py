@@ -50,7 +50,7 @@ _NO_VALUE = 2**32 - 2
 """From here on a number of Slurm's stands for none, as for the tasks of a job cancelled while it waited."""
 
 _NUL = "\0"
-"""What no program can print of a text of C's."""
+"""Ends C's strings, so that none that squeue prints has one inside."""
 
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")

@@ -134,7 +134,7 @@ class Admission:
                 accrues = not why
                 pending_gpus = self._pending_starts.gpus(managed.job_id)
                 gpus = pending_gpus or managed.job.least_gpus
-                same = self._conditions.same_asks.number(managed, job), gpus
+                same = self._conditions.equal_demands.number(managed, job), gpus
                 if not why and same not in refusals:
                     refusals[same] = self._conditions.refusal(managed, use, gpus)
                 why = why or refusals[same]

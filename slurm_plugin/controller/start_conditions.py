@@ -10,6 +10,7 @@ from dally.state import ClusterState
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Partition, Reservation, SlurmJob, SlurmNode, State
+from slurm_plugin.controller.equal_demands import EqualDemands
 from slurm_plugin.controller.job_requests import asked_size, own_limit_s
 from slurm_plugin.controller.limit_use import LimitUse, in_one_partition, licenses_asked
 from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob, ReleasedPhase, StartingPhase
@@ -23,7 +24,6 @@ from slurm_plugin.controller.node_sets import (
 )
 from slurm_plugin.controller.oldest_first import OldestFirst
 from slurm_plugin.controller.partition_rules import partition_refusal
-from slurm_plugin.controller.same_asks import SameAsks
 from slurm_plugin.controller.unavailable_gpus import (
     WITHOUT_LIMIT_S,
     own_reservation,
@@ -57,7 +57,7 @@ class StartConditions:
         reservations: All reservations.
         room: The nodes, with what jobs leave of them.
         oldest_first: Nodes that are kept for the oldest job.
-        same_asks: Which jobs ask for the same.
+        equal_demands: Which jobs ask for the same.
     """
 
     def __init__(self, managed_jobs: Mapping[str, ManagedJob], state: ClusterState) -> None:
@@ -70,7 +70,7 @@ class StartConditions:
         self.reservations: Sequence[Reservation] = ()
         self.room = NodeRoom()
         self.oldest_first = OldestFirst(managed_jobs, state)
-        self.same_asks = SameAsks()
+        self.equal_demands = EqualDemands()
         self._jobs: Mapping[str, SlurmJob] = {}
         self._full: dict[str, dict[str, NodeResources]] = {}
         self._named: Mapping[str, Reservation] = {}
@@ -91,7 +91,7 @@ class StartConditions:
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
         self._named, self._up = {each.name: each for each in reservations}, {}
         self._reserved, self._left, self._choices, self._narrowed = {}, {}, {}, {}
-        self.same_asks.tidy(len(self._managed_jobs))
+        self.equal_demands.tidy(len(self._managed_jobs))
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
                 self.room.add_ours(jobs[managed.job_id], managed.phase.gpus)
@@ -126,7 +126,7 @@ class StartConditions:
             *(managed.refusals.nodes, managed.request.switches, managed.job_id in self._full),
             managed.job.whole_blocks,  # nodes may be reserved for it
         )
-        same = self.same_asks.number(managed, self._jobs[managed.job_id]), kept, now
+        same = self.equal_demands.number(managed, self._jobs[managed.job_id]), kept, now
         if any(its_own) or same not in self._narrowed:
             machines, why = self._machines(managed, asked, kept, now)
             if why:

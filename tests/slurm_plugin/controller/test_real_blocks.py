@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,17 +138,32 @@ def test_what_is_decided_starts_wherever_it_lies(
     site.journal.close()
 
 
+@contextmanager
+def telling_of_blocks(site: RealSite) -> Iterator[None]:
+    """The controller has looked at Slurm once, and tells dally-sbatch how jobs may lie in blocks."""
+    site.controller.cycle()
+    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
+    with answering(200, json.dumps(told).encode(), "/health") as url:
+        config = site.local_slurm.work / "dally.toml"
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        yield
+
+
+def submit_sleep(site: RealSite, seconds: int, user: str, *options: str) -> str:
+    """A job that sleeps, by dally-sbatch as root, or by plain sbatch as a user; its number."""
+    if not user:
+        return sleeping(site, seconds, *options)
+    plain = ("-o/dev/null", f"--wrap=sleep {seconds}")
+    return site.local_slurm.run("sbatch", "--parsable", *options, *plain, user=user).strip()
+
+
 def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
     blocks: Callable[..., LocalSlurm], users: tuple[str, ...], record_property: Callable[[str, object], None]
 ) -> None:
     local_slurm, draw = blocks(nodes=24, racks=6, gpus=2), random.Random(7)
     site = RealSite(local_slurm, "srsf-delay")
-    site.controller.cycle()
-    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
     asked: dict[str, tuple[int, bool, bool]] = {}
-    with answering(200, json.dumps(told).encode(), "/health") as url:
-        config = local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+    with telling_of_blocks(site):
         for number in range(JOBS):
             segment = draw.choice((1, 2, 4))
             nodes = segment * draw.randint(1, max(1, 8 // segment))
@@ -161,13 +177,8 @@ def test_jobs_in_segments_start_where_it_is_decided_and_none_is_torn(
             spread, close = draw.random() < 0.3 and nodes <= 4 * segment, draw.random() < 0.3
             layout = ["--spread-segments"] * spread + ["--consolidate-segments"] * close
             options = [f"-N{nodes}", *gpus, f"--segment={segment}", *layout, "--time=10", "--mem=1"]
-            seconds = draw.randint(2, 8)
-            if number % 2:
-                job = sleeping(site, seconds, *options)
-            else:
-                plain = ["-o/dev/null", f"--wrap=sleep {seconds}"]
-                job = local_slurm.run("sbatch", "--parsable", *options, *plain, user=users[0]).strip()
-            asked[job] = segment, spread, close
+            user = "" if number % 2 else users[0]
+            asked[submit_sleep(site, draw.randint(2, 8), user, *options)] = segment, spread, close
     known, seen = site.controller.reconciler.conditions.blocks, dict[str, tuple[str, ...]]()
 
     def all_ran() -> bool:
@@ -230,27 +241,18 @@ def test_jobs_that_share_their_blocks_with_nobody_start_where_it_is_decided_and_
     """Beside others of Dally's, one of Slurm's own without GPUs, and a node that is drained."""
     local_slurm, draw = blocks(nodes=24, racks=6, gpus=2), random.Random(11)
     site = RealSite(local_slurm, "srsf-delay")
-    site.controller.cycle()
-    told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
     local_slurm.run("scontrol", "update", "NodeName=n6", "State=DRAIN", "Reason=test")
     local_slurm.run("sbatch", "-wn24", "-n1", "--mem=1", "-o/dev/null", "--wrap=sleep 12")
     asked: dict[str, bool] = {}
-    with answering(200, json.dumps(told).encode(), "/health") as url:
-        config = local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+    with telling_of_blocks(site):
         for number in range(JOBS):
             is_alone, nodes = draw.random() < 0.4, draw.randint(1, 6)
             options = [f"-N{nodes}", f"--gpus-per-node={draw.randint(1, 2)}", "--time=10", "--mem=1"]
             options += ["--exclusive=topo"] * is_alone + ["--segment=2"] * (
                 draw.random() < 0.3 and not nodes % 2
             )
-            seconds = draw.randint(2, 8)
-            if number % 2:
-                job = sleeping(site, seconds, *options)
-            else:
-                plain = ["-o/dev/null", f"--wrap=sleep {seconds}"]
-                job = local_slurm.run("sbatch", "--parsable", *options, *plain, user=users[0]).strip()
-            asked[job] = is_alone
+            user = "" if number % 2 else users[0]
+            asked[submit_sleep(site, draw.randint(2, 8), user, *options)] = is_alone
     known, shared, blocked = site.controller.reconciler.conditions.blocks, list[str](), set[str]()
 
     def all_ran() -> bool:

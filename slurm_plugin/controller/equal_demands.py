@@ -18,7 +18,7 @@ _READ_ANEW = {"min_nodes", "tasks", "time_limit_s", "tres"}
 _ASKED = attrgetter(*(each.name for each in fields(SlurmJob) if each.name not in _ITS_OWN | _READ_ANEW))
 
 
-class SameAsks:
+class EqualDemands:
     """Numbers for what waiting jobs ask for, worked out once for a job and again when it has changed."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class SameAsks:
         )
         known = self._known.get(job.job_id)
         if known is None or known[0] != of:
-            number = self._numbers.setdefault(_asks(managed, job), len(self._numbers))
+            number = self._numbers.setdefault(_demand(managed, job), len(self._numbers))
             known = self._known[job.job_id] = of, number
         return known[1]
 
@@ -48,7 +48,7 @@ class SameAsks:
             self._numbers, self._known = {}, {}
 
 
-def _asks(managed: ManagedJob, job: SlurmJob) -> tuple[object, ...]:
+def _demand(managed: ManagedJob, job: SlurmJob) -> tuple[object, ...]:
     asked, request = managed.job, managed.request
     return (
         *(_ASKED(job), frozenset(job.tres.items()), asked_size(managed, job), own_limit_s(managed, job)),

@@ -6,8 +6,8 @@ import pytest
 
 from dally.jobs.job import Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
+from slurm_plugin.controller.equal_demands import EqualDemands
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase
-from slurm_plugin.controller.same_asks import SameAsks
 from slurm_plugin.request import Request
 
 JOB = SlurmJob("1", 5.0, State.PENDING, tres_per_node="gres:gpu:8", min_nodes=2, tres={"node": 2.0})
@@ -50,8 +50,8 @@ def other(name: str) -> object:
 @pytest.mark.parametrize("name", [each.name for each in fields(SlurmJob)])
 def test_all_that_a_job_asks_for_counts_and_nothing_else(name: str) -> None:
     changed = replace(JOB, **{"job_id": "2", name: other(name)})  # type: ignore[arg-type]
-    same_asks = SameAsks()
-    is_same = same_asks.number(managed(), JOB) == same_asks.number(managed("2"), changed)
+    equal_demands = EqualDemands()
+    is_same = equal_demands.number(managed(), JOB) == equal_demands.number(managed("2"), changed)
     assert is_same is (name in ITS_OWN)
 
 
@@ -67,24 +67,27 @@ def test_all_that_a_job_asks_for_counts_and_nothing_else(name: str) -> None:
     ],
 )
 def test_a_job_that_comes_to_ask_for_something_else_gets_another_number(values: dict[str, object]) -> None:
-    same_asks, job = SameAsks(), replace(JOB, tres_per_node="", tres_per_job="gres:gpu:16", time_limit_s=0.0)
-    before = same_asks.number(managed(), job)
-    assert same_asks.number(managed("1", **values), job) != before
-    assert same_asks.number(managed(), job) == before
+    equal_demands, job = (
+        EqualDemands(),
+        replace(JOB, tres_per_node="", tres_per_job="gres:gpu:16", time_limit_s=0.0),
+    )
+    before = equal_demands.number(managed(), job)
+    assert equal_demands.number(managed("1", **values), job) != before
+    assert equal_demands.number(managed(), job) == before
 
 
 def test_what_is_known_of_jobs_that_have_left_does_not_stay() -> None:
-    same_asks = SameAsks()
+    equal_demands = EqualDemands()
     for number in range(100):
-        same_asks.number(managed(str(number)), replace(JOB, job_id=str(number), nice=number))
-    same_asks.tidy(60)
-    assert len(same_asks._known) == 100
-    same_asks.tidy(40)
-    assert len(same_asks._known) == 0
+        equal_demands.number(managed(str(number)), replace(JOB, job_id=str(number), nice=number))
+    equal_demands.tidy(60)
+    assert len(equal_demands._known) == 100
+    equal_demands.tidy(40)
+    assert len(equal_demands._known) == 0
 
 
 def test_a_job_that_is_as_it_was_keeps_its_number_without_being_read() -> None:
-    same_asks, job = SameAsks(), managed()
-    before = same_asks.number(job, JOB)
-    same_asks._numbers.clear()
-    assert same_asks.number(job, JOB) == before
+    equal_demands, job = EqualDemands(), managed()
+    before = equal_demands.number(job, JOB)
+    equal_demands._numbers.clear()
+    assert equal_demands.number(job, JOB) == before

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.local_cluster import processes
 from slurm_plugin.local_cluster.processes import end_processes, find_processes
 from tests.patience import LONGEST_S
 
@@ -43,6 +44,15 @@ def test_ended_processes_are_gone(marked: subprocess.Popen[bytes]) -> None:
     end_processes(MARK)
     assert marked.wait(LONGEST_S) == -9
     assert find_processes(MARK) == set()
+
+
+def test_what_was_found_is_killed_however_long_finding_it_took(
+    marked: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child_of(marked)
+    monkeypatch.setattr(processes, "_GONE_WITHIN_S", -1.0)
+    end_processes(MARK)
+    assert marked.wait(LONGEST_S) == -9
 
 
 def test_a_process_with_the_log_open_is_found_and_no_other_child_of_who_opened_it(

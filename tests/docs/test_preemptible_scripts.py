@@ -52,12 +52,17 @@ def write_programs(work: Path) -> None:
         (work / name).write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("script", ["srun.sh", "torchrun.sh"])
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [("srun.sh", ("--gpus-per-node=1", "--ntasks-per-node=1")), ("torchrun.sh", ())],
+    ids=["srun.sh", "torchrun.sh"],
+)
 def test_the_script_is_put_back_with_its_checkpoint_and_goes_on_to_its_end(
-    site: RealSite, script: str
+    site: RealSite, script: str, options: tuple[str, ...]
 ) -> None:
+    """Two ranks of a node are torchrun's; each takes seconds to load torch, twice."""
     work = site.local_slurm.work
-    job = site.submit(script)
+    job = site.submit(*options, script)
     output, checkpoint = work / f"{script}-{job}.txt", work / f"model-{job}.pt"
     site.until(lambda: output.exists() and "goes on after step 0" in output.read_text(), "the job to train")
     other = sleeping(site, 2, "--nodes=2", "--gpus-per-node=2")

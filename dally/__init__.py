@@ -1,3 +1,3 @@
 """What all of Dally stands on: cluster, jobs, profiles, the policies and the scheduler that asks them."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -40,7 +40,7 @@ def picture(pending: int, running: int = 0, ineligible: int = 0, **status: Any) 
         "healthy": True,
         "reason": "",
         "mode": "normal",
-        "version": "0.1.0",
+        "version": "0.2.0",
         "age_s": 0.5,
         "problems": [],
         "now_s": time.time() - 0.5,

@@ -30,7 +30,7 @@ def problem(text: str, age_s: float = 60.0) -> dict[str, object]:
 
 def test_an_idle_cluster_is_a_few_lines() -> None:
     found = lines(picture(0))
-    assert found[0].startswith("dally 0.1.0, normal mode, well ")
+    assert found[0].startswith("dally 0.2.0, normal mode, well ")
     assert found[1] == "cycle   2s ago, took 0.05 s; dally"
     assert found[2] == f"GPUs    0 of 64 used, 64 free, 0 unavailable, 8 nodes [{'.' * 24}]"
     assert found[3] == "free    at most 8 in one machine, 16 in one rack"
@@ -85,7 +85,7 @@ def test_reasons_that_differ_in_numbers_alone_count_together() -> None:
 
 def test_a_controller_that_is_not_well_says_why_in_the_first_line() -> None:
     found = lines(picture(5, healthy=False, reason="the last good cycle was 130 s ago"))
-    assert found[0].startswith("dally 0.1.0, normal mode, NOT WELL: the last good cycle was 130 s ago ")
+    assert found[0].startswith("dally 0.2.0, normal mode, NOT WELL: the last good cycle was 130 s ago ")
 
 
 def test_problems_of_the_last_day_are_shown_the_latest_first() -> None:
@@ -107,7 +107,7 @@ def test_without_an_answer_the_last_one_stays_and_is_said_to_be_old() -> None:
     assert lines(ControllerView({}, trouble=nobody)) == [nobody, "Trying again."]
     found = lines(replace(picture(5), trouble=nobody))
     assert found[:2] == [nobody, "Trying again. What follows was said 1s ago."]
-    assert found[2].startswith("dally 0.1.0")
+    assert found[2].startswith("dally 0.2.0")
     assert lines(ControllerView({}, trouble="one two"), 5) == ["one", "two", "Tryi+"]
 
 

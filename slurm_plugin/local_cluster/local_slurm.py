@@ -229,18 +229,22 @@ class LocalSlurm:
         return self.cluster.attempt(*_as_user(user, command), stdin=stdin, timeout_s=timeout_s)
 
     def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = START_S) -> None:
-        """Wait until something holds.
+        """Wait until something holds, and leave the machine to the cluster for as long as a look took.
 
         Raises:
             ClusterError: It does not in time; the message has the end of slurmctld's log.
         """
         deadline = time.monotonic() + timeout_s
-        while not holds():
+        while True:
+            began = time.monotonic()
+            if holds():
+                return
+            looked_s = time.monotonic() - began
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"waited {timeout_s:g} s for {what}; slurmctld's log ends: {self._tail('slurmctld.log')}"
                 )
-            time.sleep(_POLL_S)
+            time.sleep(max(_POLL_S, looked_s))
 
     def _write_conf(self) -> None:
         for number in range(self.spec.gpus):

@@ -1,6 +1,5 @@
 """The two worlds that the contract tests run in: the fake Slurm, and a real one on this machine."""
 
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -8,7 +7,7 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.orders import Order
 from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import SubmitSpec
 
@@ -111,10 +110,7 @@ class RealWorld:
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
         """Look again and again until something holds."""
-        deadline = time.monotonic() + LONGEST_S
-        while not holds():
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
-            time.sleep(0.1)
+        wait_until(holds, what)
 
     def cancel(self, job_id: str) -> None:
         """Cancel as root."""

@@ -18,12 +18,11 @@ from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.unavailable_gpus import RESERVATION_PREFIX
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.service.partition_lock import PREFIX as LOCK_PREFIX
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from tests.slurm_plugin.bench import processor_s
 
 _ROOT = Path(__file__).parents[2]
 _SBATCH = "from slurm_plugin.submit.sbatch import main; main()"
-_POLL_S = 0.2
 
 
 class LiveSite:
@@ -149,11 +148,12 @@ class LiveSite:
         Raises:
             AssertionError: It does not in time.
         """
-        deadline = time.monotonic() + timeout_s
-        while not holds():
-            assert time.monotonic() < deadline, f"waited {timeout_s:g} s in vain for {what}"
+
+        def looked() -> object:
             assert self._controller is None or self._controller.poll() is None, self.last_said()
-            time.sleep(_POLL_S)
+            return holds()
+
+        wait_until(looked, what, timeout_s)
 
     def last_said(self) -> str:
         """The end of what controllers wrote."""

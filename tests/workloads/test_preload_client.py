@@ -5,24 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from workloads.preload_client import KILLED, PRELOADED
 
 NODE = "r1h1"
 EMULATED = ("mobilenetv3", "--global-batch", "2", "--emulate", "0.01", "--backend", "gloo")
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from torch import distributed
 
 from dally.jobs.job import CHECKPOINTED
-from tests.patience import LONGEST_S
+from tests.patience import wait_until
 from tests.workloads.ranks import EndedRank, finish, preloaded, run, started
 from workloads.group import leave
 from workloads.preload_client import PRELOADED
@@ -50,18 +50,21 @@ def files(folder: Path) -> tuple[str, ...]:
     return "--checkpoint", str(folder / "job.pt"), "--log-file", str(folder / "log.jsonl")
 
 
-def wait_until(holds: Callable[[], bool], processes: Sequence[subprocess.Popen[str]]) -> None:
+def wait_while_it_runs(holds: Callable[[], bool], processes: Sequence[subprocess.Popen[str]]) -> None:
     """Until something holds; a job that ends before is a failure."""
-    until_s = time.monotonic() + LONGEST_S
-    while not holds():
+
+    def looked() -> bool:
+        if holds():
+            return True
         assert all(process.poll() is None for process in processes), finish(processes)
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+        return False
+
+    wait_until(looked, "the job to come so far", pause_s=0.01)
 
 
 def wait_for_step(step: int, folder: Path, processes: Sequence[subprocess.Popen[str]]) -> None:
     """Until the log has it."""
-    wait_until(lambda: any(line["step"] >= step for line in log_of(folder)), processes)
+    wait_while_it_runs(lambda: any(line["step"] >= step for line in log_of(folder)), processes)
 
 
 def hears(number: signal.Signals, process: subprocess.Popen[str]) -> bool:
@@ -153,7 +156,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_others_go_on(
 
 def test_a_signal_while_torch_loads_is_heard(tmp_path: Path, torch_not_loaded: None) -> None:
     with started(1, TRAIN, *EMULATED, "--steps", "100000", *files(tmp_path)) as processes:
-        wait_until(lambda: hears(signal.SIGTERM, processes[0]), processes)
+        wait_while_it_runs(lambda: hears(signal.SIGTERM, processes[0]), processes)
         processes[0].send_signal(signal.SIGTERM)
         [ended] = finish(processes)
     assert ended.code == CHECKPOINTED, ended

@@ -18,8 +18,8 @@ from dally.hosts.network_spec import NetworkSpec, Rack
 from dally.hosts.network_wiring import WiringCommand, wiring
 from dally.hosts.processes import Command, ProcessError, run_together
 from tests.dally.hosts.network_probe import Pair, round_trip_s, together_bps, transfer
-from tests.dally.hosts.waits import await_gone, await_true
-from tests.patience import LONGEST_S
+from tests.dally.hosts.waits import await_gone
+from tests.patience import LONGEST_S, wait_until
 
 MEGABYTE = 1_000_000
 ROOT = Path(__file__).parents[3]
@@ -227,9 +227,9 @@ def test_stop_ends_everything_inside() -> None:
     network.start()
     with subprocess.Popen(network.command("r1h1", ("sleep", "1000"))):
         spaces = namespaces(holder_of(network.command("r1h1", ())))
-        await_true(lambda: len(processes_in(spaces)) > 2, "the command to be inside")
+        wait_until(lambda: len(processes_in(spaces)) > 2, "the command to be inside")
         network.stop()
-    await_true(lambda: not processes_in(spaces), "the namespaces to be empty")
+    wait_until(lambda: not processes_in(spaces), "the namespaces to be empty")
     network.stop()
 
 
@@ -241,7 +241,7 @@ def test_when_its_owner_is_killed_everything_inside_ends() -> None:
         assert processes_in(spaces)
         owner.kill()
     await_gone(holder)
-    await_true(lambda: not processes_in(spaces), "the namespaces to be empty")
+    wait_until(lambda: not processes_in(spaces), "the namespaces to be empty")
 
 
 def test_a_killed_holder_takes_the_network_along() -> None:
@@ -249,7 +249,7 @@ def test_a_killed_holder_takes_the_network_along() -> None:
         holder = holder_of(network.command("r1h1", ()))
         spaces = namespaces(holder)
         os.kill(holder, 9)
-        await_true(lambda: not processes_in(spaces), "the namespaces to be empty")
+        wait_until(lambda: not processes_in(spaces), "the namespaces to be empty")
         with pytest.raises(NetworkError, match="in the local network: ip -json"):
             network.traffic()
 
@@ -268,7 +268,7 @@ def test_a_start_that_fails_halfway_leaves_nothing(monkeypatch: pytest.MonkeyPat
         failing.start()
     assert "\n" not in str(caught.value)
     assert spaces
-    await_true(lambda: not processes_in(spaces), "the namespaces to be empty")
+    wait_until(lambda: not processes_in(spaces), "the namespaces to be empty")
     with pytest.raises(NetworkError, match="is not up"):
         failing.command("r1h1", ())
 
@@ -305,7 +305,7 @@ def test_a_rank_that_is_killed_inside_its_host_is_named_and_ends_those_in_others
         commands = [Command(f"rank on {host}", own.command(host, argv[host])) for host in own.spec.hosts]
         with pytest.raises(ProcessError, match=r"^rank on r1h2: killed by SIGKILL$"):
             run_together(commands, LocalProcess, print, LONGEST_S)
-        await_true(lambda: len(processes_in(spaces)) == empty, "the other rank to end")
+        wait_until(lambda: len(processes_in(spaces)) == empty, "the other rank to end")
 
 
 def test_an_unknown_host_and_a_second_start_are_refused(network: LocalNetwork) -> None:

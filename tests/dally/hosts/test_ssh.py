@@ -16,8 +16,8 @@ from dally.hosts.processes import Command, ProcessError, run_together
 from dally.hosts.ssh import SshHosts
 from dally.hosts.ssh_login import SshError
 from tests.dally.hosts.sshd import Sshd, free_port, make_key, running_sshd
-from tests.dally.hosts.waits import await_gone, await_numbers, await_true, is_gone
-from tests.patience import LONGEST_S
+from tests.dally.hosts.waits import await_gone, await_numbers, is_gone
+from tests.patience import LONGEST_S, wait_until
 
 TELL_PID = "import os, sys; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\n"
 SLEEP = "import time; time.sleep(1000)\n"
@@ -270,7 +270,7 @@ def test_if_one_host_cannot_be_reached_it_is_named_and_no_other_stays_connected(
     said = refusal(read_hosts_file(path))
     assert said.startswith(f"n9 (127.0.0.1 port {port}) cannot be reached: Connection refused; check")
     sessions = children(daemons[0].process.pid)
-    await_true(lambda: all(map(is_gone, sessions)), "the session at the other host to end")
+    wait_until(lambda: all(map(is_gone, sessions)), "the session at the other host to end")
 
 
 def test_an_address_that_does_not_exist_is_named(tmp_path: Path) -> None:

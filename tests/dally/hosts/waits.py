@@ -1,18 +1,8 @@
 """Waiting for what other processes do; ends in a failure when it never happens."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.patience import LONGEST_S
-
-
-def await_true(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds."""
-    until = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < until, f"waited {LONGEST_S:g} s in vain for {what}"
-        time.sleep(0.02)
+from tests.patience import wait_until
 
 
 def is_gone(pid: int) -> bool:
@@ -26,10 +16,10 @@ def is_gone(pid: int) -> bool:
 
 def await_gone(pid: int) -> None:
     """Wait until a process has ended."""
-    await_true(lambda: is_gone(pid), f"process {pid} to end")
+    wait_until(lambda: is_gone(pid), f"process {pid} to end")
 
 
 def await_numbers(path: Path, count: int) -> list[int]:
     """Wait until a file has so many lines, each a whole number."""
-    await_true(lambda: path.exists() and path.read_text().count("\n") >= count, f"{count} lines in {path}")
+    wait_until(lambda: path.exists() and path.read_text().count("\n") >= count, f"{count} lines in {path}")
     return [int(line) for line in path.read_text().split()]

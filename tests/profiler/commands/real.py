@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,14 +40,6 @@ def start(mark: Path, *arguments: object, env: Mapping[str, str] | None = None) 
     environment = {**(env or os.environ), _MARK: str(mark)}
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    """Wait until something holds."""
-    until = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def marked(mark: Path, program: str = "") -> list[int]:

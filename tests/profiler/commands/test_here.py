@@ -4,7 +4,8 @@ from pathlib import Path
 
 from dally.profiles.files import load_profiles
 from profiler.commands.here import doubled_up_to
-from tests.profiler.commands.real import SMALL, end, marked, run, start, wait_for
+from tests.patience import wait_until
+from tests.profiler.commands.real import SMALL, end, marked, run, start
 
 
 def test_ranks_double_up_to_all() -> None:
@@ -14,7 +15,7 @@ def test_ranks_double_up_to_all() -> None:
 def test_interrupted_it_leaves_a_partial_file_and_no_process(tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = start(tmp_path, "here", *SMALL, "--ranks=1", "--out", out)
-    wait_for(lambda: bool(marked(tmp_path, "profiler.rank")), "the first run")
+    wait_until(lambda: bool(marked(tmp_path, "profiler.rank")), "the first run")
 
     said = end(process, signal.SIGINT)
 
@@ -29,11 +30,11 @@ def test_killed_it_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     env = {**os.environ, "TMPDIR": str(tmp_path)}  # a folder for torchrun stays there
     process = start(tmp_path, "here", *SMALL, "--ranks=1", "--out", out, env=env)
-    wait_for(lambda: bool(marked(tmp_path, "profiler.rank")), "the first rank")
+    wait_until(lambda: bool(marked(tmp_path, "profiler.rank")), "the first rank")
 
     end(process, signal.SIGKILL)
 
-    wait_for(lambda: not marked(tmp_path), "all ranks to be gone")
+    wait_until(lambda: not marked(tmp_path), "all ranks to be gone")
     done = run("here", *SMALL, "--ranks=1", "--out", out, "--resume")
     assert done.returncode == 0, done.stderr
     assert "mobilenetv3 (emulated)" in done.stdout

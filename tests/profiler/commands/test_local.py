@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dally.profiles.files import load_profiles
-from tests.patience import LONGEST_S
-from tests.profiler.commands.real import PROGRAM, SMALL, end, marked, run, start, wait_for
+from tests.patience import LONGEST_S, wait_until
+from tests.profiler.commands.real import PROGRAM, SMALL, end, marked, run, start
 
 
 def test_two_ranks_are_measured_over_a_shaped_link(tmp_path: Path) -> None:
@@ -23,12 +23,12 @@ def test_two_ranks_are_measured_over_a_shaped_link(tmp_path: Path) -> None:
 
 def test_killed_it_leaves_neither_ranks_nor_network(tmp_path: Path) -> None:
     process = start(tmp_path, "local", *SMALL, "--racks=2", "--shapes=2x1", "--out", tmp_path / "out")
-    wait_for(lambda: bool(marked(tmp_path, "profiler.rank")), "a rank")
+    wait_until(lambda: bool(marked(tmp_path, "profiler.rank")), "a rank")
     assert marked(tmp_path, "network_holder")
 
     end(process, signal.SIGKILL)
 
-    wait_for(lambda: not marked(tmp_path), "all ranks and the network to be gone")
+    wait_until(lambda: not marked(tmp_path), "all ranks and the network to be gone")
 
 
 def test_a_user_without_rights_measures_too_where_user_namespaces_are_allowed(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from dally.profiles.schema import Point, ProfileMode
 from profiler.commands import main
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.dally.hosts.sshd import running_sshd
-from tests.profiler.commands.real import end, marked, run, start, wait_for
+from tests.patience import wait_until
+from tests.profiler.commands.real import end, marked, run, start
 
 TRAINING = Path(__file__).with_name("ddp_training.py")
 GRADIENTS_BYTES = 4 * (512 * 2048 + 2048)
@@ -103,11 +104,11 @@ def test_ended_midway_it_leaves_no_process_and_goes_on_with_what_is_missing(
     arguments = ("run", "--model=mine", *FEW, "--shapes=1x2,rack-2x1", "--out", out)
     first = out / "steps" / "mine" / "machine-1x2.json"
     process = start(tmp_path, *arguments, "--", training)
-    wait_for(lambda: bool(marked(tmp_path, "10000")), "the second run")
+    wait_until(lambda: bool(marked(tmp_path, "10000")), "the second run")
 
     end(process, number)
 
-    wait_for(lambda: not marked(tmp_path), "all processes to be gone")
+    wait_until(lambda: not marked(tmp_path), "all processes to be gone")
     assert process.returncode == (130 if number is signal.SIGINT else -number)
     assert not list(out.glob("*.json"))
     before = first.read_bytes()

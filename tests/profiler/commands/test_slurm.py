@@ -11,7 +11,8 @@ from dally.profiles.files import load_profiles
 from profiler.report.raw import read_raw
 from profiler.spec import MeasurementSpec, format_spec
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from tests.profiler.commands.real import SMALL, end, run, start, wait_for
+from tests.patience import wait_until
+from tests.profiler.commands.real import SMALL, end, run, start
 from tests.workloads.ranks import ROOT, share_torch, torch_server
 from workloads.settings import Backend
 
@@ -216,11 +217,11 @@ def test_killed_it_leaves_no_job(local_slurm: LocalSlurm, state: str) -> None:
     process = start(
         local_slurm.work, "slurm", *SMALL, "--out", local_slurm.work / "out", env=local_slurm.environment
     )
-    wait_for(lambda: state in own_jobs(local_slurm), "the first job")
+    wait_until(lambda: state in own_jobs(local_slurm), "the first job")
 
     end(process, signal.SIGKILL)
 
-    wait_for(lambda: own_jobs(local_slurm) == "", "the job to be gone")
+    wait_until(lambda: own_jobs(local_slurm) == "", "the job to be gone")
 
 
 def test_interrupted_while_it_waits_it_leaves_no_job(local_slurm: LocalSlurm) -> None:
@@ -228,7 +229,7 @@ def test_interrupted_while_it_waits_it_leaves_no_job(local_slurm: LocalSlurm) ->
     process = start(
         local_slurm.work, "slurm", *SMALL, "--out", local_slurm.work / "out", env=local_slurm.environment
     )
-    wait_for(lambda: "PENDING" in own_jobs(local_slurm), "the first job")
+    wait_until(lambda: "PENDING" in own_jobs(local_slurm), "the first job")
 
     said = end(process, signal.SIGINT)
 

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dally.commands import main
-from tests.dally.hosts.waits import await_true
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 
 STUDY = """policies = ["fifo", "srtf"]
 seeds = [1, 2]
@@ -88,7 +87,7 @@ def test_killed_it_leaves_whole_results_and_no_process(folder: Path, number: sig
         time.sleep(0.05)
     process.send_signal(number)
     assert process.wait(LONGEST_S) == (130 if number == signal.SIGTERM else -number)
-    await_true(lambda: not _alive(process.pid), "all its processes to end")
+    wait_until(lambda: not _alive(process.pid), "all its processes to end")
     assert "4 runs, 2 to do" in sweep(folder, "--dry-run").output
 
 

@@ -20,7 +20,7 @@ from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 
 LUA = Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua"
 
@@ -89,14 +89,16 @@ class RealSite:
 
     def until(self, holds: Callable[[], object], what: str = "") -> None:
         """Cycles until something holds."""
-        deadline = time.monotonic() + LONGEST_S
-        while True:
+
+        def cycled() -> object:
             self.controller.cycle()
-            if holds():
-                return
+            return holds()
+
+        def waiting() -> str:
             said = {each.job_id: (each.phase.name, each.reason) for each in self.managed_jobs.values()}
-            assert time.monotonic() < deadline, f"waited in vain {what}: {said}"
-            time.sleep(0.1)
+            return f"{what}: {said}"
+
+        wait_until(cycled, waiting, pause_s=0.1)
 
     def decide_again(self) -> None:
         """What was recorded so far comes out the same."""

@@ -15,7 +15,7 @@ from slurm_plugin.controller.journal import NAME
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import Request, encode
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from tests.slurm_plugin.real import (
     CHECKPOINT_AND_EXIT,
     CHECKPOINT_AND_GO_ON,
@@ -84,12 +84,13 @@ class Site:
 
     def wait(self, holds: Callable[[], object], what: str, timeout_s: float = LONGEST_S) -> float:
         """Wait until something holds; how long it took, seconds."""
-        began = time.monotonic()
-        while not holds():
+
+        def looked() -> object:
             assert self.controller is None or self.controller.is_sound, self.said()
-            waited_s = time.monotonic() - began
-            assert waited_s < timeout_s, f"waited in vain for {what}: {self.runs()}; {self.said()}"
-            time.sleep(0.1)
+            return holds()
+
+        began = time.monotonic()
+        wait_until(looked, lambda: f"{what}: {self.runs()}; {self.said()}", timeout_s, 0.1)
         return time.monotonic() - began
 
     def seen(self) -> dict[str, SlurmJob]:

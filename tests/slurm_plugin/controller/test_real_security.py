@@ -3,7 +3,6 @@
 import os
 import pwd
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import SIGNALS
 from slurm_plugin.submit.hints import site_lua
-from tests.patience import LONGEST_S
+from tests.patience import wait_until
 
 LUA = (Path(__file__).parents[3] / "slurm_plugin" / "site" / "job_submit.lua").read_text(encoding="utf-8")
 
@@ -64,13 +63,6 @@ def job(slurm: CommandLine, job_id: str) -> SlurmJob:
     return next(each for each in slurm.jobs() if each.job_id == job_id)
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
-
-
 class Cell:
     """A local cluster with a controller that runs in this process."""
 
@@ -88,7 +80,7 @@ class Cell:
             self.controller.cycle()
             return holds()
 
-        until(cycle_and_look)
+        wait_until(cycle_and_look)
 
     def runs(self, job_id: str) -> bool:
         return job(self.slurm, job_id).state is State.RUNNING
@@ -204,7 +196,7 @@ def test_a_signal_for_a_checkpoint_reaches_the_script_and_none_of_them_ends_it(
     trap = f"trap : {' '.join(SIGNALS)}\ntouch $0.ready {local_slurm.work}/ready\nwhile :; do sleep 0.2; done"
     job_id = submit(local_slurm, "--gpus=1", "--comment=dally:", script=trap)
     assert slurm.run([ReleaseOnNodes(job_id, ("n1",))]) == (None,)
-    until(lambda: (local_slurm.work / "ready").exists())
+    wait_until(lambda: (local_slurm.work / "ready").exists())
     for name in SIGNALS:
         assert slurm.run([Signal(job_id, name)]) == (None,)
     assert job(slurm, job_id).state is State.RUNNING
@@ -250,14 +242,14 @@ def test_slurm_user_may_order_all_though_it_is_not_root(unprivileged: LocalSlurm
     job_id = submit(unprivileged, "--gpus=1", "--comment=dally:")
     fence, place, signal, requeue, rehold, hand_back, unfence = orders_for(job_id)
     assert slurm.run([fence, place]) == (None, None)
-    until(lambda: job(slurm, job_id).state is State.RUNNING)
-    until(lambda: slurm.run([unfence]) == (None,))  # a reservation cannot end in the second it began in
+    wait_until(lambda: job(slurm, job_id).state is State.RUNNING)
+    wait_until(lambda: slurm.run([unfence]) == (None,))  # a reservation cannot end in the second it began in
     assert slurm.run([signal, requeue]) == (None, None)
-    until(lambda: job(slurm, job_id).state is State.PENDING)
+    wait_until(lambda: job(slurm, job_id).state is State.PENDING)
     assert slurm.run([rehold]) == (None,)
     assert job(slurm, job_id).hold is Hold.USER
     assert slurm.run([hand_back]) == (None,)
-    until(lambda: job(slurm, job_id).state is State.RUNNING)
+    wait_until(lambda: job(slurm, job_id).state is State.RUNNING)
 
 
 def test_a_controller_run_by_slurm_user_places_jobs_of_others(unprivileged: LocalSlurm) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 
 SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
 
@@ -101,10 +100,7 @@ class Site:
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Wait until something holds."""
-        deadline = time.monotonic() + LONGEST_S
-        while not holds():
-            assert time.monotonic() < deadline, (self.folder / "errors").read_text()
-            time.sleep(0.1)
+        wait_until(holds, (self.folder / "errors").read_text)
 
     def events(self) -> list[dict[str, Any]]:
         """What controllers told."""

@@ -11,8 +11,8 @@ from typing import Any
 from slurm_plugin.local_cluster.processes import find_processes
 from testbed.persistent.control import bring_up, find_persistent, open_local, take_down
 from testbed.persistent.shape import LocalClusterShape
-from tests.dally.hosts.waits import await_gone, await_true
-from tests.patience import LONGEST_S
+from tests.dally.hosts.waits import await_gone
+from tests.patience import LONGEST_S, wait_until
 from tests.slurm_plugin.local_cluster.test_network import SENT_BYTES, talk
 
 SMALL = ("--racks", "1,1", "--gpus", "1", "--rate", "1Gb", "--uplink", "200Mb")
@@ -80,7 +80,7 @@ def test_a_killed_keeper_takes_all_along_and_the_next_comes_up(cluster_folder: P
     assert bring_up(cluster_folder, SHAPE)
     cluster = open_local(cluster_folder)
     cluster.ask("sbatch", "--nodes=2", "--gres=gpu:1", "--output=/dev/null", "--wrap=srun sleep 1000")
-    await_true(lambda: "RUNNING" in cluster.ask("squeue", "--format=%T"), "the job to run")
+    wait_until(lambda: "RUNNING" in cluster.ask("squeue", "--format=%T"), "the job to run")
     state = find_persistent(cluster_folder)
     assert state
     os.kill(state.supervisor.pid, signal.SIGKILL)
@@ -101,6 +101,6 @@ def test_what_a_killed_process_has_started_there_ends_and_the_cluster_stays(clus
         assert user.stdout.readline() == "up\n"
         assert processes(cluster_folder) - before - {user.pid}
         user.kill()
-    await_true(lambda: not processes(cluster_folder) - before, "what it started to end")
+    wait_until(lambda: not processes(cluster_folder) - before, "what it started to end")
     assert "idle" in open_local(cluster_folder).ask("sinfo")
     assert take_down(cluster_folder)

@@ -16,8 +16,7 @@ from slurm_plugin.local_cluster.processes import find_processes
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from testbed.persistent.control import find_persistent
 from tests.dally.hosts.sshd import Sshd, running_sshd
-from tests.dally.hosts.waits import await_true
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from tests.testbed.remote.hosts_files import write_hosts
 from tests.testbed.running.worlds import write_profile_folder
 
@@ -133,9 +132,9 @@ def test_a_killed_supervisor_takes_the_slurm_on_hosts_along(
     assert state.place
     conf = Path(state.place.conf)
     os.kill(state.supervisor.pid, signal.SIGKILL)
-    await_true(lambda: not conf.parent.parent.exists(), "its folder to be removed")
-    await_true(lambda: not find_processes({"SLURM_CONF": str(conf)}), "its processes to end")
-    await_true(lambda: not entries(shared, elsewhere[0]), "the shared folder to be empty")
+    wait_until(lambda: not conf.parent.parent.exists(), "its folder to be removed")
+    wait_until(lambda: not find_processes({"SLURM_CONF": str(conf)}), "its processes to end")
+    wait_until(lambda: not entries(shared, elsewhere[0]), "the shared folder to be empty")
     assert dally("down", "--folder", cluster_folder).stdout == f"down: nothing is left in {cluster_folder}\n"
     assert not cluster_folder.exists()
 

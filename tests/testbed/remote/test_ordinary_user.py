@@ -27,8 +27,7 @@ from testbed.remote.existing_slurm import find_slurm
 from testbed.remote.hosts import CommandLog, Hosts
 from testbed.remote.rights import all_findings, find_rights
 from tests.dally.hosts.sshd import running_sshd
-from tests.dally.hosts.waits import await_true
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 from tests.testbed.remote.test_clusters import ONE_JOB, TINY_TFLOPS, assert_complete, dally
 from tests.testbed.running.worlds import write_profile_folder
 
@@ -71,7 +70,7 @@ def login() -> Iterator[SeenLogin]:
                 (folder / "hosts.toml").write_text(text)
                 yield SeenLogin(home, folder / "hosts.toml")
         finally:
-            await_true(lambda: not remove_user(), f"{USER} to be gone")
+            wait_until(lambda: not remove_user(), f"{USER} to be gone")
 
 
 def order(*argv: str) -> None:
@@ -224,14 +223,14 @@ def test_all_orders_for_ones_own_job_are_taken_but_for_the_fence(
         "Error creating the reservation: Invalid user id",
     )
     assert slurm.run([ReleaseOnNodes(number, ("n2",))]) == (None,)
-    await_true(lambda: job().state is State.RUNNING, "the job to run")
+    wait_until(lambda: job().state is State.RUNNING, "the job to run")
     assert job().nodes == ("n2",)
     assert slurm.run([Signal(number, "CONT"), Requeue(number)]) == (None, None)
-    await_true(lambda: job().state is State.PENDING, "the job to wait")
+    wait_until(lambda: job().state is State.PENDING, "the job to wait")
     assert slurm.run([Rehold(number)]) == (None,)
     assert job().hold is Hold.USER
     assert slurm.run([ReleaseToSlurm(number, 1)]) == (None,)
-    await_true(lambda: job().state is State.RUNNING, "the job to run again")
+    wait_until(lambda: job().state is State.RUNNING, "the job to run again")
     roots_slurm.run("scancel", number, user=USER)
 
 

@@ -15,7 +15,7 @@ from slurm_plugin.local_cluster.processes import find_processes
 from testbed.remote.hosts import CommandLog, Hosts, RemoteError
 from testbed.remote.private_slurm import PrivateSlurm
 from tests.dally.hosts.sshd import Sshd
-from tests.dally.hosts.waits import await_true
+from tests.patience import wait_until
 from tests.testbed.remote.hosts_files import write_hosts
 
 OWNER = """
@@ -88,9 +88,9 @@ def test_when_its_owner_is_killed_all_of_it_ends_with_its_jobs(two_gpu_hosts: Pa
         folder = Path(owner.stdout.readline().strip())
         assert processes_of(folder)
         os.kill(owner.pid, signal.SIGKILL)
-    await_true(lambda: not folder.exists(), f"{folder} to be removed")
-    await_true(lambda: not processes_of(folder), "all processes to end")
-    await_true(lambda: not list(tmp_path.glob("dally-*")), "the folders of the hosts to be removed")
+    wait_until(lambda: not folder.exists(), f"{folder} to be removed")
+    wait_until(lambda: not processes_of(folder), "all processes to end")
+    wait_until(lambda: not list(tmp_path.glob("dally-*")), "the folders of the hosts to be removed")
 
 
 def test_gpus_that_are_not_there_are_refused_before_anything_is_done(

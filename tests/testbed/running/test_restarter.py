@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.running.restarter import daemon_file, restarting_command
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
 
 DAEMON = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 
@@ -29,13 +28,6 @@ def process(log: Path) -> Iterator[subprocess.Popen[bytes]]:
     started.wait()
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def daemons(log: Path) -> list[int]:
     return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -49,9 +41,9 @@ def live_jobs(pid: int) -> bool:
 
 
 def test_a_killed_daemon_is_started_again(log: Path, process: subprocess.Popen[bytes]) -> None:
-    wait_for(lambda: len(daemons(log)) == 1)
+    wait_until(lambda: len(daemons(log)) == 1)
     os.kill(daemons(log)[0], signal.SIGKILL)
-    wait_for(lambda: len(daemons(log)) == 2)
+    wait_until(lambda: len(daemons(log)) == 2)
     assert int(daemon_file(log, "pid").read_text()) == daemons(log)[1]
     assert len(daemon_file(log, "starts").read_text().splitlines()) == 2
 
@@ -60,7 +52,7 @@ def test_a_killed_daemon_is_started_again(log: Path, process: subprocess.Popen[b
 def test_a_daemon_ends_with_its_supervisor(
     number: signal.Signals, log: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    wait_for(lambda: len(daemons(log)) == 1)
+    wait_until(lambda: len(daemons(log)) == 1)
     process.send_signal(number)
     process.wait(LONGEST_S)
-    wait_for(lambda: not live_jobs(daemons(log)[0]))
+    wait_until(lambda: not live_jobs(daemons(log)[0]))

@@ -23,6 +23,7 @@ from slurm_plugin.controller.managed_job import (
     StopPurpose,
     checkpointed,
 )
+from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.pending_starts import PendingStart
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.time_limits import TimeLimits
@@ -195,10 +196,11 @@ class Actuator:
 
     def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release jobs onto their nodes; True if there is anything to look after."""
+        left = self._reconciler.conditions.room_left()
         starting = [
             self._set_starting(decision, now)
             for decision in plan.decisions
-            if isinstance(decision, Start | Migrate) and self._can_start(decision, plan, now)
+            if isinstance(decision, Start | Migrate) and self._can_start(decision, left, now)
         ]
         joins = self._let_companions_join(now)
         self._keep_for_pending(nodes, now)
@@ -207,28 +209,44 @@ class Actuator:
     def start_pending(self, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release the jobs for which others have left by now; True if there is anything to look after."""
         due = self._reconciler.pending_starts.take_due(now)
-        starting = [self._set_starting(each, now) for each in due if self._state.free.holds(each.allocation)]
+        left = self._reconciler.conditions.room_left() if due else {}
+        starting = [self._set_starting(each, now) for each in due if self._fits(each, left)]
         return self._release_on_nodes(starting, nodes, now)
 
-    def _can_start(self, decision: Start | Migrate, plan: Plan, now: float) -> bool:
+    def _can_start(self, decision: Start | Migrate, left: dict[str, NodeResources], now: float) -> bool:
         """Whether it can be carried out now; it is pending if only others, or the job itself, must leave."""
         managed = self._managed_jobs.get(decision.job_id)
         if managed is None or not (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate):
             return False
         pending = self._reconciler.pending_starts
-        if pending.may_start(decision, now) and self._state.free.holds(decision.allocation):
-            return True
-        jobs, taken_by = self._state.jobs, self._state.free.taken_by
-        machines = {machine for machine, _ in taken_by(decision.allocation)}
-        leaving = {
-            other.job_id
-            for other in plan.decisions
-            if isinstance(other, Preempt | Migrate)
-            and other.job_id in jobs
-            and any(machine in machines for machine, _ in taken_by(jobs[other.job_id].allocation))
-        }
-        pending.add(PendingStart(decision, frozenset({*leaving, decision.job_id})))
+        leaving = {decision.job_id}
+        if self._fits(decision, left):
+            if pending.may_start(decision, now):
+                return True
+        else:
+            jobs, taken_by = self._state.jobs, self._state.free.taken_by
+            machines = {machine for machine, _ in taken_by(decision.allocation)}
+            leaving |= {
+                other.job_id
+                for other in self._managed_jobs.values()
+                if isinstance(other.phase, StoppingPhase)
+                and any(machine in machines for machine, _ in taken_by(jobs[other.job_id].allocation))
+            }
+        pending.add(PendingStart(decision, frozenset(leaving)))
         return False
+
+    def _fits(self, decision: Start | Migrate, left: dict[str, NodeResources]) -> bool:
+        """Whether the GPUs of a start are free and its nodes have the rest, which is no longer left then.
+
+        Policies count GPUs only: of two jobs that others left for, the first may have all CPUs of a node.
+        """
+        gpus = self._state.topology.named(decision.allocation)
+        takes = self._reconciler.conditions.takes(self._managed_jobs[decision.job_id], gpus)
+        has_room = all(left[node].holds(needed) for node, needed in takes.items())
+        if not has_room or not self._state.free.holds(decision.allocation):
+            return False
+        left.update({node: left[node] - needed for node, needed in takes.items()})
+        return True
 
     def _keep_for_pending(self, nodes: Iterable[SlurmNode], now: float) -> None:
         """Reserve the nodes of starts that wait for others to leave, where Slurm might give them to a third.

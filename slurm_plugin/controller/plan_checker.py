@@ -1,6 +1,6 @@
 """Checks a plan before it is carried out: nobody is stopped, and nothing is tried, in vain."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -15,7 +15,7 @@ from slurm_plugin.controller.managed_job import (
     ManagedJob,
     PendingPhase,
     RunningPhase,
-    StartingPhase,
+    StoppingPhase,
 )
 from slurm_plugin.controller.node_room import NodeResources
 from slurm_plugin.controller.reconciler import Reconciler
@@ -57,7 +57,7 @@ class PlanChecker:
             if not declined:
                 plan, beyond = self._within_limits(plan)
             if not declined and not beyond:
-                plan, declined, full = self._placed(plan)
+                plan, declined, full = self._placed(plan, now)
             if not declined and not beyond and not full:
                 return plan
             for job_id, why in beyond.items():
@@ -157,7 +157,9 @@ class PlanChecker:
                 return replace(start, allocation=allocation, level=level, reason=reason), ""
         return start, why
 
-    def _placed(self, plan: Plan) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
+    def _placed(
+        self, plan: Plan, now: float
+    ) -> tuple[Plan, dict[str, str], dict[str, dict[str, NodeResources]]]:
         """The plan without starts that cannot be had; why not, or which of their nodes are full, by job.
 
         Policies do not count CPUs and memory: a full node is kept from the job, and the policy decides anew.
@@ -166,14 +168,15 @@ class PlanChecker:
         declined: dict[str, str] = {}
         full: dict[str, dict[str, NodeResources]] = {}
         short: dict[str, str] = {}
-        left = self._room_left(plan)
+        left = self._room_left(plan, now)
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
             waits = managed is not None and isinstance(managed.phase, PendingPhase)
-            if not isinstance(each, Start) or managed is None or not waits:
+            is_promised = each.job_id in self._reconciler.pending_starts
+            if not isinstance(each, Start) or managed is None or not waits or is_promised:
                 decisions.append(each)
                 continue
-            takes = self._takes(managed, self._state.topology.named(each.allocation))
+            takes = self._reconciler.conditions.takes(managed, self._state.topology.named(each.allocation))
             lacking = {node: room for node, room in takes.items() if not left[node].holds(room)}
             forbidden = [] if managed.job.machines is None else sorted(takes.keys() - managed.job.machines)
             if forbidden:
@@ -240,25 +243,21 @@ class PlanChecker:
         layout = job.spreads_segments, job.consolidates_segments
         return self._reconciler.conditions.blocks.refusal(nodes, job.segment, *layout)
 
-    def _room_left(self, plan: Plan) -> dict[str, NodeResources]:
-        """What is free of each node once starting jobs have theirs and those that the plan stops are gone."""
-        room = self._reconciler.conditions.room
-        left = {name: room.now(node) for name, node in room.nodes.items()}
+    def _room_left(self, plan: Plan, now: float) -> dict[str, NodeResources]:
+        """What is free of each node once all that leave are gone, and all that are to start have theirs."""
+        conditions, known = self._reconciler.conditions, self._managed_jobs
+        left = conditions.room_left()
         stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
-        for managed in self._managed_jobs.values():
-            if isinstance(managed.phase, StartingPhase):
-                for node, taken in self._takes(managed, managed.gpus).items():
-                    left[node] -= taken
-            elif isinstance(managed.phase, ON_GPUS) and managed.job_id in stopped:
-                for node, taken in self._takes(managed, managed.gpus).items():
+        for managed in known.values():
+            leaves = managed.job_id in stopped or isinstance(managed.phase, StoppingPhase)
+            if leaves and isinstance(managed.phase, ON_GPUS):
+                for node, taken in conditions.takes(managed, managed.gpus).items():
                     left[node] += taken
+        for start, _ in self._reconciler.pending_starts.early(now):
+            gpus = self._state.topology.named(start.allocation)
+            for node, taken in conditions.takes(known[start.job_id], gpus).items():
+                left[node] -= taken
         return left
-
-    def _takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
-        """What a job takes of each node that Slurm shows, with so many GPUs there."""
-        job, room = self._reconciler.seen(managed.job_id), self._reconciler.conditions.room
-        in_all = sum(gpus.values())
-        return {name: room.needed(job, in_all, gpus[name], name) for name in gpus if name in room.nodes}
 
 
 def _gpus(decision: Start | Migrate) -> int:

@@ -298,6 +298,24 @@ class StartConditions:
             self._choices[key] = None if names is None else self.room.same(names)
         return self._choices[key]
 
+    def room_left(self) -> dict[str, NodeResources]:
+        """What is free of each node now, once starting jobs have theirs."""
+        left = {name: self.room.now(node) for name, node in self.room.nodes.items()}
+        for managed in self._managed_jobs.values():
+            if isinstance(managed.phase, StartingPhase):
+                for node, taken in self.takes(managed, managed.phase.gpus).items():
+                    left[node] -= taken
+        return left
+
+    def takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
+        """What a job takes of each node that Slurm shows, with so many GPUs there."""
+        job, in_all = self._jobs[managed.job_id], sum(gpus.values())
+        return {
+            name: self.room.needed(job, in_all, count, name)
+            for name, count in gpus.items()
+            if name in self.room.nodes
+        }
+
     # Partitions, limits and licences.
 
     def refusal(self, managed: ManagedJob, use: LimitUse, gpus: int) -> str:

@@ -27,7 +27,7 @@ from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.annotations import Annotations
 from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
-from slurm_plugin.controller.managed_job import StartingPhase, StoppingPhase
+from slurm_plugin.controller.managed_job import ON_GPUS, StartingPhase, StoppingPhase
 from slurm_plugin.controller.partition_rules import groups_of
 from slurm_plugin.controller.plan_checker import PlanChecker
 from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressReports
@@ -356,13 +356,17 @@ class Controller:
         return max(plan.wakeup_s, now + self._config.poll_s) if self._awaits_stops(plan) else plan.wakeup_s
 
     def _awaits_stops(self, plan: Plan) -> bool:
-        """Whether a plan stops jobs that are in their grace: what that brings shows once they have left.
+        """Whether jobs that a plan stops are still there: what that brings shows once they have left.
 
         Policies want to be asked again at once where they stop jobs, as in a simulation those leave at once.
+        They do not know that others leave already for a job, and stop more for it, which are left alone.
         """
-        stopped = {each.job_id for each in plan.decisions if isinstance(each, Preempt | Migrate)}
         known = self.reconciler.managed_jobs
-        return any(isinstance(known[each].phase, StoppingPhase) for each in stopped & known.keys())
+        return any(
+            isinstance(known[each.job_id].phase, ON_GPUS if isinstance(each, Preempt) else StoppingPhase)
+            for each in plan.decisions
+            if isinstance(each, Preempt | Migrate) and each.job_id in known
+        )
 
     def _confirm(self, phase: type[StartingPhase | StoppingPhase]) -> None:
         """Look until the jobs that should have started or come back have, or it is left to the next cycle.

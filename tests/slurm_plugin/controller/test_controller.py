@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import MonotonicClock
 from slurm_plugin.controller.journal import read_events
@@ -71,6 +72,20 @@ def asked_to_stop(folder: Path, code: int | None) -> tuple[Site, str, str]:
     long = site.submit(nodes=4, gpus_per_node=8, grace_s=30, run_time_s=5000.0, **ends)
     site.run_to(1000)
     return site, long, site.submit(gpus_per_node=8, run_time_s=100.0)
+
+
+def test_while_a_job_leaves_for_another_the_policy_is_not_asked_again_at_once(tmp_path: Path) -> None:
+    """The other counts on free GPUs, too; these are kept for it, so that the policy would stop more jobs."""
+    site = Site(tmp_path, racks([[8, 8]]), "srsf-delay:lease_s=5,lease_restarts=0")
+    saves: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 30.0}
+    for _ in range(2):
+        site.submit(gpus_per_node=5, run_time_s=40_000.0, time_limit_s=80_000.0, **saves)
+    site.run_to(100)
+    site.submit(gpus_per_node=8, run_time_s=100.0, time_limit_s=200.0)
+    for _ in range(3):
+        assert site.controller.cycle() >= site.now_s + site.config.poll_s
+        site.now_s += 1
+    assert site.events("stop") == [("stop", "1")]
 
 
 @pytest.mark.parametrize("code", [85, 128 + 12, None], ids=["its word", "the signal", "its own requeue"])

@@ -351,7 +351,7 @@ class Controller:
             self._confirm(StoppingPhase)
         if self._actuator.start(plan, self._nodes, now):
             self._confirm(StartingPhase)
-        self._actuator.record_waits(plan, now)
+        self._actuator.record_waits(plan, self._clock())  # what was seen meanwhile is on record before
         self.scheduler.plan_applied(now)
         return max(plan.wakeup_s, now + self._config.poll_s) if self._awaits_stops(plan) else plan.wakeup_s
 

@@ -74,6 +74,18 @@ def asked_to_stop(folder: Path, code: int | None) -> tuple[Site, str, str]:
     return site, long, site.submit(gpus_per_node=8, run_time_s=100.0)
 
 
+def test_a_job_that_was_stopped_loses_its_gpus_before_it_waits(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[8]]), "srsf-delay:lease_s=5,lease_restarts=0")
+    site.slurm.completing_s = 0.5
+    long = site.submit(gpus_per_node=8, run_time_s=40_000.0, time_limit_s=80_000.0, signal="USR1")
+    site.live(100)
+    site.submit(gpus_per_node=8, run_time_s=100.0, time_limit_s=200.0)
+    site.live(150)
+    told = [(each["event"], each["t"]) for each in read_events(tmp_path, long)]
+    assert [event for event, _ in told] == ["submit", "start", "stop", "preempt", "wait"]
+    assert told == sorted(told, key=lambda each: each[1])
+
+
 def test_while_a_job_leaves_for_another_the_policy_is_not_asked_again_at_once(tmp_path: Path) -> None:
     """The other counts on free GPUs, too; these are kept for it, so that the policy would stop more jobs."""
     site = Site(tmp_path, racks([[8, 8]]), "srsf-delay:lease_s=5,lease_restarts=0")

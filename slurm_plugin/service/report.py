@@ -40,7 +40,8 @@ class Report:
         partitions: Slurm partitions.
         nodes: Number of nodes.
         jobs: All jobs, in no order.
-        gpus: GPUs in all, in use, free, and unavailable: others', promised, or of closed nodes.
+        gpus: GPUs in all, held by Dally's jobs, free, and unavailable: others', promised, of closed nodes, or
+            kept from others by a job of `--exclusive=topo`.
         miscounted: GPUs that Slurm counts as in use and no job holds, by node; see `GpuCountWatch`.
         most_free: For each level, the free GPUs of that one domain which has most of them.
         timers: How long gangs of the sizes that wait or run decline GPUs above a `level`: `gpus`, `delay_s`
@@ -94,7 +95,8 @@ ORDER = (
 def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> Report:
     """What the controller knows after a cycle, copied so that other threads may read it."""
     state, stats, topology = controller.scheduler.state, controller.stats, controller.scheduler.state.topology
-    free, unavailable = state.free.on(topology.root.index), sum(state.withheld.values())
+    free = state.free.on(topology.root.index)
+    used = sum(gpus for job_id in state.running for _, gpus in state.jobs[job_id].allocation)
     return Report(
         now_s=stats.now_s,
         policy=policy,
@@ -107,9 +109,9 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
         jobs=tuple(_job(managed, controller) for managed in controller.reconciler.managed_jobs.values()),
         gpus={
             "total": topology.gpus,
-            "used": topology.gpus - free - unavailable,
+            "used": used,
             "free": free,
-            "unavailable": unavailable,
+            "unavailable": topology.gpus - used - free,
         },
         miscounted=dict(controller.reconciler.gpu_counts.miscounted),
         most_free={

@@ -12,6 +12,7 @@ from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
+from slurm_plugin.service.report import report
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Site
 
@@ -207,3 +208,11 @@ def test_it_is_slurms_only_where_a_block_spans_racks_of_the_cluster_file(tmp_pat
     events = [each["reason"] for each in read_events(tmp_path, job) if each["event"] == "released"]
     assert any("--exclusive=topo goes by blocks that Dally's cluster" in why for why in events) == spans
     assert is_up(site, job)
+
+
+def test_gpus_that_it_keeps_from_others_do_not_count_as_used(tmp_path: Path) -> None:
+    site = site_of_blocks(tmp_path)
+    alone(site, nodes=1)
+    site.live(10)
+    gpus = report(site.controller, "fifo", ("gpu",)).gpus
+    assert gpus == {"total": 36, "used": 2, "free": 24, "unavailable": 10}

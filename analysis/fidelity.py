@@ -7,6 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from dally.words import share
+
 BAND = 0.1
 """The band beside the diagonal: errors of the completion time up to this."""
 
@@ -53,7 +55,7 @@ def _completion(axes: Axes, jct_s: Mapping[str, Sequence[tuple[float, float]]]) 
         color="#999999",
         alpha=0.25,
         linewidth=0,
-        label=f"within {BAND:.0%}",
+        label=f"within {share(BAND)}",
     )
     axes.plot([low, high], [low, high], color="#777777", linewidth=1)
     for number, (model, pairs) in enumerate(jct_s.items()):

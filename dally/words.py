@@ -62,9 +62,9 @@ def change(value: float, base: float) -> str:
     return f"{points:+} %" if points else "±0 %"
 
 
-def share(part: float) -> str:
-    """A share as whole percent: 61 %."""
-    return f"{100 * part:.0f} %"
+def share(part: float, digits: int = 0) -> str:
+    """A share in percent: 61 %, or 61.3 % with one digit."""
+    return f"{100 * part:.{digits}f} %"
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from dally.runs.summary import Summary
-from dally.words import change, duration
+from dally.words import change, duration, share
 from simulator.scenario import Run
 
 _FILE_WIDTH = 180
@@ -47,9 +48,11 @@ _COLUMNS = (
     Column("JCT p99", lambda summary: summary.jct_s.p99, compared=True, from_width=_MIDDLE),
     Column("waiting", lambda summary: summary.queue_s.mean, from_width=_MIDDLE),
     Column("longest wait", lambda summary: summary.longest_wait_s, from_width=_WIDEST),
-    Column("over 10 x own length", lambda summary: summary.starved, "{:.1%}".format, from_width=_WIDEST),
+    Column(
+        "over 10 x own length", lambda summary: summary.starved, partial(share, digits=1), from_width=_WIDEST
+    ),
     Column("network", lambda summary: summary.comm_s.mean),
-    Column("GPU use", lambda summary: summary.utilization, "{:.0%}".format, from_width=_WIDE),
+    Column("GPU use", lambda summary: summary.utilization, share, from_width=_WIDE),
     Column("preempted", lambda summary: summary.preemptions, "{:,}".format, from_width=_WIDE),
 )
 

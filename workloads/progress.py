@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from dally.progress import Reporter
-from dally.words import plural
+from dally.words import plural, share
 from workloads.forked.ranges import size
 from workloads.forked.slot import CopyResult, SlotStart
 from workloads.group import Group
@@ -111,7 +111,7 @@ class Progress:
         self._write({"held_out": score.samples, "loss": score.loss, "accuracy": score.accuracy, **after})
         if step is not None:
             return
-        right = "" if score.accuracy is None else f", accuracy {score.accuracy:.2%}"
+        right = "" if score.accuracy is None else f", accuracy {share(score.accuracy, 2)}"
         self.tell(f"on {score.samples} samples held out: loss {score.loss:.4f}{right}")
 
     def _report(self, samples: int, loss: float, batch: int | None = None) -> None:

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, repeat
 from statistics import median
 
@@ -76,7 +77,7 @@ HEADLINE = (
         "over 10 x",
         "share of the jobs that waited over ten times their ideal running time (10 s at least)",
         lambda run: run.starved,
-        lambda value: f"{value:.1%}",
+        partial(share, digits=1),
         group=WAITING,
     ),
     ReportColumn(
@@ -199,7 +200,7 @@ def _preemption_row(run: WholeRun, history: RunHistory) -> list[Cell]:
         f"{history.moves:,}",
         f"{max(often, default=0):,}",
         f"{run.summary.failures:,}",
-        f"{duration(restart_s)} ({100 * restart_s / held_s:.1f} %)" if restart_s else _NONE,
+        f"{duration(restart_s)} ({share(restart_s / held_s, 1)})" if restart_s else _NONE,
         duration(run.summary.lost_gpu_s) if run.summary.lost_gpu_s else _NONE,
     ]
     return [Cell(text) for text in texts]

@@ -23,6 +23,7 @@ from dally.traces import (
     summarize,
     write_workload,
 )
+from dally.words import share
 
 _MOST_SIZES = 12
 _ORIGIN = ("source", "format", "sha256", "seed", "origin", "dropped", "clamped", "outside")
@@ -155,7 +156,7 @@ def _sizes(summary: TraceSummary) -> Table:
         rows[label] = (count + jobs, hours + summary.gpu_hours_by_gpus[gpus])
     for label, (count, hours) in rows.items():
         shares = (count / summary.jobs, hours / summary.gpu_hours)
-        table.add_row(label, f"{count:,}", f"{shares[0]:.1%}", f"{hours:,.0f}", f"{shares[1]:.1%}")
+        table.add_row(label, f"{count:,}", share(shares[0], 1), f"{hours:,.0f}", share(shares[1], 1))
     return table
 
 

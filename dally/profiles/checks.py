@@ -12,6 +12,7 @@ from statistics import mean
 from dally.cluster.topology import Link, Ring, Shape
 from dally.profiles.iteration import Prediction, predict
 from dally.profiles.schema import TIERS, Fit, Point, Profile, Quality
+from dally.words import share
 
 LARGE_ERROR = 0.10
 """An error above this is flagged, as a fraction."""
@@ -187,7 +188,10 @@ def add_trust(
     flags = [*_flag_faster_apart(profile), *_flag_known(checks)]
     if sizes and max(sizes) > LARGE_ERROR:
         largest, average = max(sizes), mean(sizes)
-        flags.append(f"held-out iterations are mispredicted by up to {largest:.1%}, {average:.1%} on average")
+        flags.append(
+            f"held-out iterations are mispredicted by up to {share(largest, 1)}, "
+            f"{share(average, 1)} on average"
+        )
     quality = profile.quality or (Quality() if flags else None)
     if quality:
         quality = replace(quality, flags=(*quality.flags, *flags))
@@ -200,8 +204,13 @@ def _flag_known(checks: Sequence[PredictionCheck]) -> tuple[str, ...]:
     if max(errors, default=0.0) <= LARGE_ERROR:
         return ()
     if len(checks) == 1:
-        return (f"the only run on several GPUs is mispredicted by {errors[0]:.1%}, from its own all-reduces",)
-    return (f"iterations are mispredicted by up to {max(errors):.1%}, from all-reduces of the same place",)
+        return (
+            f"the only run on several GPUs is mispredicted by {share(errors[0], 1)}, "
+            "from its own all-reduces",
+        )
+    return (
+        f"iterations are mispredicted by up to {share(max(errors), 1)}, from all-reduces of the same place",
+    )
 
 
 def _flag_faster_apart(profile: Profile) -> tuple[str, ...]:
@@ -212,7 +221,7 @@ def _flag_faster_apart(profile: Profile) -> tuple[str, ...]:
             key = point.shape.gpus, tier
             best[key] = min(best.get(key, inf), point.iteration.median_s)
     return tuple(
-        f"{gpus} GPUs are {best[gpus, near] / far_s - 1:.0%} faster in tier {far} than in tier {near}"
+        f"{gpus} GPUs are {share(best[gpus, near] / far_s - 1)} faster in tier {far} than in tier {near}"
         for (gpus, far), far_s in best.items()
         for near in TIERS[: TIERS.index(far)]
         if best.get((gpus, near), 0.0) > far_s * (1 + _NOTABLE)

@@ -10,7 +10,7 @@ from typing import Any
 
 from dally.profiles.iteration import Prediction
 from dally.profiles.step_factors import FREE_SPREAD, FactorPool, JobSums, PoolName, Prior, pool_of_itself
-from dally.words import plural
+from dally.words import plural, share
 
 SCHEMA = 1
 
@@ -353,7 +353,7 @@ class LearntCosts:
 
 def percent(sigma: float) -> str:
     """A standard deviation of a logarithm, as people say it: the way up."""
-    return f"{exp(sigma) - 1:.0%}"
+    return share(exp(sigma) - 1)
 
 
 def _share(prediction: Prediction, pace: float, waiting: float) -> tuple[float, float]:

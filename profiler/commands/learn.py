@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dally.cluster import load_cluster
-from dally.words import plural
+from dally.words import plural, share
 from profiler.recorded.plan_recognition import RecognisedPlan, recognise
 from profiler.recorded.predicted_steps import PredictedStep, predict_steps
 from profiler.recorded.record import RankRecord, RecordedRun, read_run
@@ -103,7 +103,7 @@ def _show_predicted(steps: Sequence[PredictedStep], ranks: int) -> None:
             f"one {each.level}",
             f"{each.machines}x{ranks // each.machines}",
             f"{each.step_s:.3g}",
-            f"{each.waiting_s / each.step_s:.0%}",
+            share(each.waiting_s / each.step_s),
             f"{each.network_s:.3g}",
             "recorded" if each.recorded else "",
         )

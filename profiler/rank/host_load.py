@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dally.errors import DallyError
 from dally.profiles.schema import Quality
+from dally.words import share
 from profiler.rank.exchange import RankExchange
 
 BUSY_FRACTION = 0.25
@@ -117,8 +118,8 @@ def refuse_busy_hosts(meter: LoadMeter, exchange: RankExchange) -> None:
     for load in loads_of(exchange.gather(meter.spent())):
         if load.foreign > BUSY_FRACTION:
             raise BusyHostError(
-                f"{load.host} is busy: others use {load.foreign:.0%} of its CPUs, at most "
-                f"{BUSY_FRACTION:.0%} is valid; wait, or measure all the same with --allow-busy"
+                f"{load.host} is busy: others use {share(load.foreign)} of its CPUs, at most "
+                f"{share(BUSY_FRACTION)} is valid; wait, or measure all the same with --allow-busy"
             )
 
 
@@ -127,9 +128,9 @@ def judge(loads: Sequence[Load], flags: Sequence[str]) -> Quality:
     words = list(flags)
     for load in loads:
         if load.foreign > _FLAGGED_FRACTION:
-            words.append(f"others used {load.foreign:.0%} of the CPUs of {load.host}")
+            words.append(f"others used {share(load.foreign)} of the CPUs of {load.host}")
         if load.steal > _FLAGGED_STEAL:
-            words.append(f"the hypervisor took {load.steal:.0%} of the CPUs of {load.host}")
+            words.append(f"the hypervisor took {share(load.steal)} of the CPUs of {load.host}")
     return Quality(max(load.foreign for load in loads), max(load.steal for load in loads), tuple(words))
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from dally.profiles.checks import check_held_out, check_points
 from dally.profiles.schema import TIERS, Point, Profile, ProfileMode
+from dally.words import share
 from profiler.report.contention import fit_contention
 
 _COLUMNS = ("tier", "shape", "link", "slowdown", "measured", "predicted", "error", "held out")
@@ -116,7 +117,9 @@ def print_profiles(profiles: Iterable[Profile], console: Console) -> None:
         lines = []
         if fit and fit.held_out_mape is not None and fit.held_out_max is not None:
             which = "held out" if _holds_out(profile) else "held out, not in this table"
-            lines.append(f"{which}: {fit.held_out_mape:.1%} off on average, {fit.held_out_max:.1%} at most")
+            lines.append(
+                f"{which}: {share(fit.held_out_mape, 1)} off on average, {share(fit.held_out_max, 1)} at most"
+            )
         if fit and "background_weight" in fit.parameters:
             weight = fit.parameters["background_weight"]
             lines.append(f"beside n foreign flows a job keeps 1 / (1 + {weight:.2f} n) of a link")
@@ -163,7 +166,7 @@ def _table(rows: Iterable[MeasuredRow]) -> Table:
             f"{row.slowdown:.2f}",
             _duration(row.measured_s),
             "-" if row.predicted_s is None else _duration(row.predicted_s),
-            *("-" if error is None else f"{error:+.1%}" for error in (row.error, row.held_out_error)),
+            *("-" if error is None else f"{100 * error:+.1f} %" for error in (row.error, row.held_out_error)),
         )
     return table
 

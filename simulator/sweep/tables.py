@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from dally.runs.records import shown
-from dally.words import change, duration
+from dally.words import change, duration, share
 from simulator.sweep.groups import Case, Mean, RunGroup, figures
 from simulator.sweep.plan import SweepTask
 from simulator.sweep.work import Result
@@ -96,7 +96,9 @@ def overview(cases: Mapping[Case, Sequence[RunGroup]]) -> Iterator[Table]:
             for heading, name in _COLUMNS.items():
                 found = group.mean(name)
                 interval = (
-                    f" ±{found.half / found.value:.1%}" if found.half is not None and found.value else ""
+                    f" ±{share(found.half / found.value, 1)}"
+                    if found.half is not None and found.value
+                    else ""
                 )
                 cells.append(f"{duration(found.value)}{interval}")
                 if heading in _COMPARED:

@@ -14,7 +14,7 @@ from dally.profiles.listing import ModelEntry, model_entries
 from dally.profiles.parallel.gpu_specs import GPUS
 from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
-from dally.words import plural
+from dally.words import plural, share
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import ask, clean, config_option, json_option
 from slurm_plugin.service.why_command import factor_words
@@ -136,6 +136,6 @@ def _cells(entry: ModelEntry) -> tuple[str, ...]:
         entry.precision or "-",
         "-" if entry.local_batch is None else str(entry.local_batch),
         *(tiers.get(tier, "-") for tier in TIERS),
-        "-" if entry.held_out_error is None else f"{entry.held_out_error:.1%}",
+        "-" if entry.held_out_error is None else share(entry.held_out_error, 1),
         entry.measured[:10],
     )

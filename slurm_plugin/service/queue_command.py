@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dally.commands.why import NETWORK
+from dally.words import share
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, json_option, lasting
 
@@ -98,7 +99,7 @@ def timer(job: Mapping[str, Any], now_s: float) -> str:
     until_s = job["until_s"]
     done = (job.get("progress") or {}).get("done")
     if job["state"] == JobPhase.RUNNING and done is not None:
-        return f"{done:.0%} done"
+        return f"{share(done)} done"
     what = {
         JobPhase.PENDING: "any GPUs" if job["next_level"] == NETWORK else job["next_level"],
         JobPhase.INELIGIBLE: "again",

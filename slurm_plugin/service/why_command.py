@@ -11,7 +11,7 @@ import click
 from dally.commands.why import NETWORK, event_text, tell_run, within
 from dally.errors import InputError
 from dally.profiles.learnt_costs import percent
-from dally.words import plural
+from dally.words import plural, share
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
 
@@ -145,7 +145,9 @@ def _reported(progress: Mapping[str, Any]) -> Iterator[str]:
         return
     parts = [f"{progress['samples']:,.0f} samples"]
     if progress["total"]:
-        parts = [f"{progress['samples']:,.0f} of {progress['total']:,.0f} samples ({progress['done']:.0%})"]
+        parts = [
+            f"{progress['samples']:,.0f} of {progress['total']:,.0f} samples ({share(progress['done'])})"
+        ]
     if progress["epoch"]:
         parts.append(f"{progress['samples'] / progress['epoch']:.1f} epochs")
     if progress["batch"]:

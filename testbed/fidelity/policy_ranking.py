@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations, pairwise
 
+from dally.words import share
 from testbed.fidelity.comparison import Comparison
 from testbed.fidelity.report_tables import METRICS, ComparisonTable, percent, relative
 from testbed.running.folder import WORKLOAD
@@ -104,7 +105,7 @@ def side_by_side(comparisons: Sequence[Comparison]) -> ComparisonTable:
             row += [f"{one:,.1f}", f"{other:,.1f}", percent(relative(other, one))]
         row += [f"{real.comm_s.mean:,.1f}", f"{simulated.comm_s.mean:,.1f}"]
         rows.append(
-            [*row, *(f"{error:.1%}" for error in (item.job_error, item.chance.job_error, item.run_error))]
+            [*row, *(share(error, 1) for error in (item.job_error, item.chance.job_error, item.run_error))]
         )
     note = (
         "Seconds; error of a job: mean absolute error of its completion time; by chance: how far simulations "

@@ -58,7 +58,7 @@ def signed(seconds: float) -> str:
 
 def percent(error: float | None) -> str:
     """A signed error; `-` where there is none."""
-    return "-" if error is None else f"{error:+.1%}"
+    return "-" if error is None else f"{100 * error:+.1f} %"
 
 
 def aggregate(comparison: Comparison) -> ComparisonTable:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from itertools import groupby
 from statistics import fmean
 
-from dally.words import plural
+from dally.words import plural, share
 from testbed.fidelity.chance import SIMULATIONS
 from testbed.fidelity.comparison import JOB_TARGET, MAKESPAN_TARGET, Comparison, JobComparison
 
@@ -45,9 +45,9 @@ def headline(comparison: Comparison) -> str:
     worst, jobs = comparison.jobs[0], len(comparison.jobs)
     return (
         f"{comparison.run.policy}: {jobs} of {plural(jobs + len(comparison.left_out), 'job')} compared. "
-        f"Completion time of a job: {comparison.job_error:.1%} off in the mean "
-        f"({_against(comparison.job_error, JOB_TARGET)}), {abs(worst.error):.1%} at most "
-        f"({worst.real.job_id}). Makespan: {comparison.makespan_error:+.1%} "
+        f"Completion time of a job: {share(comparison.job_error, 1)} off in the mean "
+        f"({_against(comparison.job_error, JOB_TARGET)}), {share(abs(worst.error), 1)} at most "
+        f"({worst.real.job_id}). Makespan: {100 * comparison.makespan_error:+.1f} % "
         f"({_against(abs(comparison.makespan_error), MAKESPAN_TARGET)})."
     )
 
@@ -56,9 +56,9 @@ def chance_alone(comparison: Comparison) -> str:
     """How much of the error is to be expected from any simulator."""
     found = comparison.chance
     return (
-        f"Chance alone: {SIMULATIONS} simulations whose running times vary by {found.run_error:.1%}, as real "
-        f"ones did, differ from each other by {found.job_error:.1%} in the completion time of a job and by "
-        f"{found.makespan_error:.1%} in the makespan."
+        f"Chance alone: {SIMULATIONS} simulations whose running times vary by {share(found.run_error, 1)}, "
+        f"as real ones did, differ from each other by {share(found.job_error, 1)} in the completion time "
+        f"of a job and by {share(found.makespan_error, 1)} in the makespan."
     )
 
 
@@ -67,7 +67,7 @@ def model_alone(comparison: Comparison) -> str:
     worst = max(comparison.jobs, key=lambda job: abs(job.run_error))
     return (
         "Given the real placements and times, the running time of a job was predicted "
-        f"{comparison.run_error:.1%} off in the mean, {abs(worst.run_error):.1%} at most "
+        f"{share(comparison.run_error, 1)} off in the mean, {share(abs(worst.run_error), 1)} at most "
         f"({worst.real.job_id}); what is left of the error above comes from when and where jobs ran."
     )
 
@@ -93,7 +93,7 @@ def main_causes(comparison: Comparison) -> str:
     told = [name for name in sorted(sizes, key=lambda name: -sizes[name]) if sizes[name] >= _MAIN * whole_s]
     if whole_s < _LEAST_S:
         return "Real and simulated lives of the jobs hardly differ."
-    shares = ", ".join(f"{name} ({sizes[name] / whole_s:.0%})" for name in told)
+    shares = ", ".join(f"{name} ({share(sizes[name] / whole_s)})" for name in told)
     return f"The differences come from {shares}, by the mean size of each part."
 
 
@@ -124,4 +124,4 @@ def _decided(job: JobComparison) -> list[str]:
 
 
 def _against(error: float, target: float) -> str:
-    return f"asked: {target:.0%} or less, {'met' if error <= target else 'not met'}"
+    return f"asked: {share(target)} or less, {'met' if error <= target else 'not met'}"

@@ -21,6 +21,7 @@ import click
 from dally.interruption import interruptible
 from dally.markdown import replace_section, table
 from dally.runs.records import JobRecord, read_jobs
+from dally.words import share
 from simulator.scenario import folder_name
 from slurm_plugin.local_cluster.local_slurm import temporary_slurm
 from testbed.persistent.shape import LocalClusterShape
@@ -150,7 +151,7 @@ def overview(runs: Runs) -> str:
         row += [str(len(pauses_s)), f"{median(pauses_s):.2f}" if pauses_s else ""]
         row += [str(sum(len(job.batches) > 1 for job in jobs))]
         row += [str(sum(job.record.preemptions + job.record.failures for job in jobs))]
-        row += [f"{fmean(job.accuracy for job in jobs if job.accuracy is not None):.2%}"]
+        row += [share(fmean(job.accuracy for job in jobs if job.accuracy is not None), 2)]
         if policy == FIXED:
             row += ["", "", ""]
         else:
@@ -166,7 +167,7 @@ def by_job(runs: Runs, seeds: Iterable[int]) -> str:
     rows = []
     for number, seed in enumerate(seeds):
         for job_id, job in runs[FIXED][number].items():
-            fixed = "did not end" if job.accuracy is None else f"{job.accuracy:.2%}"
+            fixed = "did not end" if job.accuracy is None else share(job.accuracy, 2)
             row = [str(seed), job_id, str(job.record.gpus), fixed]
             for policy in policies:
                 other = runs[policy][number][job_id]

@@ -10,7 +10,7 @@ import click
 from rich.progress import TaskID
 
 from dally.runs.summary import quantile
-from dally.words import plural
+from dally.words import plural, share
 from simulator.comparison import as_data, progress_bars, table, table_console
 from simulator.scenario import Run
 from testbed.running.driver import RunProgress
@@ -59,7 +59,7 @@ def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bo
     console.print(table(runs, levels, console.width, runs[0].summary.jobs))
     for run in runs:
         if (busy := busy_p95(out / run.folder)) is not None:
-            click.echo(f"{run.spec}: CPUs of the head node busy {busy:.0%} at the 95th percentile")
+            click.echo(f"{run.spec}: CPUs of the head node busy {share(busy)} at the 95th percentile")
         if failed := run.summary.jobs - run.summary.completed:
             click.echo(
                 f"{run.spec}: {failed} of {plural(run.summary.jobs, 'job')} did not complete", err=True

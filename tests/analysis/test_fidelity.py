@@ -19,7 +19,7 @@ def test_the_figure_is_drawn_in_the_format_of_its_name(tmp_path: Path, name: str
 def test_models_worlds_and_units_stand_in_the_figure(tmp_path: Path) -> None:
     draw_fidelity(JCT_S, USAGE, 8, tmp_path / "compare.svg")
     text = (tmp_path / "compare.svg").read_text()
-    for label in ("resnet50", "vgg11", "real", "simulated", "all 8 GPUs", "real, seconds", "within 10%"):
+    for label in ("resnet50", "vgg11", "real", "simulated", "all 8 GPUs", "real, seconds", "within 10 %"):
         assert f"<!-- {label} -->" in text
     assert "seconds since the first submission" in text
 

@@ -1,8 +1,15 @@
 """Times and differences as people read them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import dally
 from dally.words import are, change, duration, gpu_time, moment, plural, share, span
+
+_GLUED = re.compile(r":[+]?\.[0-9]%[}\"]")
+"""A percentage that is formatted without the blank before its sign, as in `61%`."""
 
 
 @pytest.mark.parametrize(
@@ -61,3 +68,12 @@ def test_changes(value: float, base: float, text: str) -> None:
 
 def test_counts_and_shares() -> None:
     assert (plural(1, "job"), plural(1200, "job"), share(0.614)) == ("1 job", "1,200 jobs", "61 %")
+
+
+def test_a_percentage_is_written_in_one_way_in_all_that_users_read() -> None:
+    assert (share(0.474), share(0.4741, digits=1)) == ("47 %", "47.4 %")
+    root = Path(dally.__file__).parents[1]
+    programs = ("dally", "simulator", "slurm_plugin", "testbed", "analysis", "profiler", "workloads")
+    files = [file for program in programs for file in (root / program).rglob("*.py")]
+    glued = [file for file in files if "studies" not in file.parts and _GLUED.search(file.read_text())]
+    assert glued == []

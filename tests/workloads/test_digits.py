@@ -46,4 +46,6 @@ def test_the_small_net_learns_them_and_is_judged_on_those_held_out(path: Path, t
     last = json.loads((tmp_path / "log.jsonl").read_text().splitlines()[-1])
     assert last["held_out"] == 360
     assert last["accuracy"] > 0.9
-    assert f"on 360 samples held out: loss {last['loss']:.4f}, accuracy {last['accuracy']:.2%}" in output
+    assert (
+        f"on 360 samples held out: loss {last['loss']:.4f}, accuracy {100 * last['accuracy']:.2f} %" in output
+    )

@@ -15,7 +15,7 @@ from dally.policies.common.knobs import knob
 from dally.policies.common.placements import closest
 from dally.policies.common.ranking import Ranking
 from dally.state import ClusterState, JobState
-from dally.words import plural, span
+from dally.words import plural, share, span
 
 DEPTH = 100
 """Waiting jobs looked at."""
@@ -131,7 +131,7 @@ class AdaptiveSrpt(Policy):
                     wakeup_s = min(wakeup_s, until_s)
                     if job.job_id not in self._until_s:
                         reason = (
-                            f"one {level} could hold it, but the network would cost it {extra:.0%} of "
+                            f"one {level} could hold it, but the network would cost it {share(extra)} of "
                             f"{span(needs_s)}; it waits for one {levels[best]}"
                         )
                         decisions[job.job_id] = Wait(job.job_id, best, until_s, reason)

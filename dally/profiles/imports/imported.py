@@ -8,6 +8,7 @@ from dally import __version__
 from dally.profiles.checks import measured_points
 from dally.profiles.gpu_types import TERAFLOPS
 from dally.profiles.schema import BatchTime, Profile, ProfileMode, Provenance, Quality
+from dally.words import share
 
 _IMPORTED_AT = "2026-11-21T00:00:00Z"
 """A fixed time, so that the same tables give the same files."""
@@ -68,7 +69,8 @@ def _batch_flags(profile: Profile) -> Iterator[str]:
         ratio = low.total_s * high.local_batch / (high.total_s * low.local_batch)
         if ratio < 1 - _NOTABLE:
             yield (
-                f"samples/s fall by {1 - ratio:.0%} from local batch {low.local_batch} to {high.local_batch}"
+                f"samples/s fall by {share(1 - ratio)} from local batch {low.local_batch} "
+                f"to {high.local_batch}"
             )
 
 
@@ -79,7 +81,7 @@ def _gpus_flags(profile: Profile) -> Iterator[str]:
         ratio = point.iteration.median_s / profile.compute.total_s
         if ratio < 1 - _NOTABLE:
             spread = f"{point.shape.nodes}x{point.shape.gpus_per_node}"
-            yield f"an iteration on {spread} GPUs is {1 - ratio:.0%} shorter than on one"
+            yield f"an iteration on {spread} GPUs is {share(1 - ratio)} shorter than on one"
 
 
 def _type_flags(profile: Profile, others: Iterable[Profile]) -> Iterator[str]:
@@ -96,6 +98,6 @@ def _type_flags(profile: Profile, others: Iterable[Profile]) -> Iterator[str]:
         ratio = fast.compute.total_s / slow.compute.total_s
         if rates[0] > rates[1] * _MUCH_FASTER and ratio > 1 + _NOTABLE:
             yield (
-                f"one {fast.env.gpu_type} is {ratio - 1:.0%} slower than one {slow.env.gpu_type}, "
+                f"one {fast.env.gpu_type} is {share(ratio - 1)} slower than one {slow.env.gpu_type}, "
                 f"{fast.compute.total_s:.3g} s and {slow.compute.total_s:.3g} s an iteration"
             )

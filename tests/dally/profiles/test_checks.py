@@ -135,10 +135,10 @@ def test_held_out_errors_may_come_from_elsewhere_and_are_flagged_above_a_tenth()
     assert calm.fit is not None
     assert calm.fit.held_out_mape == pytest.approx(0.03)
     assert calm.fit.held_out_max == 0.04
-    known = "iterations are mispredicted by up to 25.0%, from all-reduces of the same place"
+    known = "iterations are mispredicted by up to 25.0 %, from all-reduces of the same place"
     assert calm.quality == Quality(flags=(known,))
     assert wild.quality == Quality(
-        flags=(known, "held-out iterations are mispredicted by up to 30.0%, 16.0% on average")
+        flags=(known, "held-out iterations are mispredicted by up to 30.0 %, 16.0 % on average")
     )
 
 
@@ -149,7 +149,7 @@ def test_an_error_of_the_only_run_on_several_gpus_is_flagged_and_not_called_held
     assert only.fit is not None
     assert (only.fit.held_out_mape, only.fit.held_out_max) == (None, None)
     assert only.quality == Quality(
-        flags=("the only run on several GPUs is mispredicted by 25.0%, from its own all-reduces",)
+        flags=("the only run on several GPUs is mispredicted by 25.0 %, from its own all-reduces",)
     )
 
 

@@ -60,7 +60,7 @@ def test_faster_apart_is_kept_and_flagged() -> None:
     profile = given(("rack", 2, 4, 2.0), ("network", 2, 4, 1.0))
     assert predict(profile, shape(1, (4, 4), (2,))).iteration_s == 2.0
     assert profile.quality is not None
-    assert "8 GPUs are 100% faster in tier network than in tier rack" in profile.quality.flags
+    assert "8 GPUs are 100 % faster in tier network than in tier rack" in profile.quality.flags
 
 
 def test_it_survives_its_file_and_counts_as_of_gpus() -> None:

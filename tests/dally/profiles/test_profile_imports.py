@@ -284,9 +284,9 @@ def test_every_batch_makes_a_profile_each_which_a_set_may_hold(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("rows", "flag"),
     [
-        ("1,8,1.0\n1,16,2.5\n", "samples/s fall by 20% from local batch 8 to 16"),
+        ("1,8,1.0\n1,16,2.5\n", "samples/s fall by 20 % from local batch 8 to 16"),
         ("1,8,1.0\n1,16,0.8\n", "an iteration with local batch 16 is shorter than with 8"),
-        ("1,16,1.0\n2,16,0.7\n", "an iteration on 1x2 GPUs is 30% shorter than on one"),
+        ("1,16,1.0\n2,16,0.7\n", "an iteration on 1x2 GPUs is 30 % shorter than on one"),
         ("1,16,1.0\n11,16,2.0\n11,16,2.2\n", "placement 11 has several rows: the fastest counts"),
     ],
 )
@@ -302,7 +302,7 @@ def test_a_gpu_that_is_slower_than_an_older_one_is_flagged_on_both(tmp_path: Pat
     fast = {"('LSTM (batch size 4)', 1)": {"null": 4.0}}
     (tmp_path / "t.json").write_text(json.dumps({"k80": fast, "h100": entry, "mystery": entry}))
     h100, k80, mystery = import_profiles("gavel", tmp_path / "t.json")
-    flag = "one h100 is 100% slower than one k80, 0.5 s and 0.25 s an iteration"
+    flag = "one h100 is 100 % slower than one k80, 0.5 s and 0.25 s an iteration"
     assert h100.quality == k80.quality == Quality(flags=(flag,))
     assert mystery.quality is None
     assert (mystery.model.name, mystery.model.local_batch) == ("lstm", 4)

@@ -26,7 +26,7 @@ def trace(tmp_path: Path) -> Path:
 def test_the_summary_shows_the_figures() -> None:
     result = dally("dally-batch")
     assert result.exit_code == 0
-    for text in ("13,054", "500", "bert-large 125", "54.0%"):
+    for text in ("13,054", "500", "bert-large 125", "54.0 %"):
         assert text in result.output
 
 

@@ -50,7 +50,10 @@ def test_quiet_machines_are_not_flagged() -> None:
 def test_loads_are_flagged_by_machine_and_the_largest_shares_kept() -> None:
     quality = judge([Load("n1", 0.31, 0.0), Load("n2", 0.0, 0.06)], ())
     assert (quality.foreign_cpu_fraction, quality.steal) == (0.31, 0.06)
-    assert quality.flags == ("others used 31% of the CPUs of n1", "the hypervisor took 6% of the CPUs of n2")
+    assert quality.flags == (
+        "others used 31 % of the CPUs of n1",
+        "the hypervisor took 6 % of the CPUs of n2",
+    )
 
 
 def test_a_meter_counts_own_work_as_own() -> None:

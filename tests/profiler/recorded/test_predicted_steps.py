@@ -92,7 +92,7 @@ def test_they_are_told_in_words_and_as_json(tmp_path: Path, cluster: Path) -> No
     argv = ["learn", str(recorded(tmp_path / "17", "aaaa", 3.0)), f"--cluster={cluster}"]
     told = CliRunner().invoke(main, argv).stdout
     assert [line.split()[1:] for line in told.splitlines() if "one machine" in line] == [
-        ["one", "machine", "│", "1x4", "│", "3", "│", "0%", "│", "0", "│", "recorded", "│"]
+        ["one", "machine", "│", "1x4", "│", "3", "│", "0", "%", "│", "0", "│", "recorded", "│"]
     ]
     steps = json.loads(CliRunner().invoke(main, [*argv, "--json"]).stdout)["predicted_steps"]
     assert steps[0] == {

@@ -96,8 +96,8 @@ def test_errors_are_told_with_and_without_knowing_the_place_and_large_ones_are_f
     assert made.fit.held_out_max == pytest.approx(0.2, abs=1e-3)
     assert made.quality is not None
     assert made.quality.flags == (
-        "iterations are mispredicted by up to 33.3%, from all-reduces of the same place",
-        "held-out iterations are mispredicted by up to 20.0%, 20.0% on average",
+        "iterations are mispredicted by up to 33.3 %, from all-reduces of the same place",
+        "held-out iterations are mispredicted by up to 20.0 %, 20.0 % on average",
     )
 
 

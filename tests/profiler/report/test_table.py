@@ -54,9 +54,9 @@ def test_the_table_is_plain_and_fits_80_columns() -> None:
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "compute 95.0 ms, hides up to 55.0 ms, contention x1.00, 116.0 MB in 2 buckets" in text
-    assert "held out: 10.0% off on average, 20.0% at most" in text
+    assert "held out: 10.0 % off on average, 20.0 % at most" in text
     assert "beside n foreign flows a job keeps 1 / (1 + 1.00 n) of a link" in text
-    assert "! held-out iterations are mispredicted by up to 20.0%" in text
+    assert "! held-out iterations are mispredicted by up to 20.0 %" in text
 
 
 def test_a_flag_with_brackets_is_shown_as_it_is() -> None:

@@ -45,7 +45,7 @@ def test_preemptions_that_were_not_simulated_are_told(tmp_path: Path) -> None:
 
 def test_the_main_causes_are_shares_of_the_parts(tmp_path: Path) -> None:
     told = sentences.main_causes(compared(tmp_path, Change(wait_s=1.0, startup_s=3.0)))
-    assert told == "The differences come from starting (75%), waiting (25%), by the mean size of each part."
+    assert told == "The differences come from starting (75 %), waiting (25 %), by the mean size of each part."
 
 
 @pytest.mark.parametrize(

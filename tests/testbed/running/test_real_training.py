@@ -83,8 +83,8 @@ def test_accuracies_are_held_against_those_of_the_fixed_size(tmp_path: Path) -> 
     fixed, ones = list(csv.reader(overview(runs).splitlines()[2:], delimiter="|"))
     assert [cell.strip() for cell in fixed[2:8]] == ["60", "60", "0", "", "0", "2"]
     found = [cell.strip() for cell in ones[4:13]]
-    assert found == ["1", "2.00", "1", "2", "97.00%", "-1.00", "0 of 1", "-1.00", "0.500"]
-    assert "| 3 | a | 2 | 98.00% | -1.00 (1; 16/32) |" in by_job(runs, [3])
+    assert found == ["1", "2.00", "1", "2", "97.00 %", "-1.00", "0 of 1", "-1.00", "0.500"]
+    assert "| 3 | a | 2 | 98.00 % | -1.00 (1; 16/32) |" in by_job(runs, [3])
 
 
 def test_the_page_has_the_places_for_the_tables() -> None:

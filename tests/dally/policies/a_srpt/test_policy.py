@@ -99,7 +99,7 @@ def test_reasons_name_the_turn_and_the_cost_of_the_network() -> None:
     result = simulate("a-srpt", PAIR, jobs, profiles=AUTHORS)
     [held] = [event["reason"] for event in result.events if event["event"] == "wait"]
     assert held == (
-        "one rack could hold it, but the network would cost it 1620% of 1 min 40 s; it waits for one machine"
+        "one rack could hold it, but the network would cost it 1620 % of 1 min 40 s; it waits for one machine"
     )
     reasons = [event["reason"] for event in result.events if event["event"] == "start"]
     assert reasons[-1] == (

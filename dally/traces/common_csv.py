@@ -35,7 +35,8 @@ REQUIRED_COLUMNS = BASE_COLUMNS[:4]
 
 def matches(first_line: str) -> bool:
     """Whether a file's first line names one of this format's required columns."""
-    return not set(REQUIRED_COLUMNS).isdisjoint(first_line.split(","))
+    names = (name.strip(' "') for name in first_line.split(","))
+    return not set(REQUIRED_COLUMNS).isdisjoint(names)
 
 
 def read(text: str, collector: JobCollector) -> None:

@@ -21,8 +21,8 @@ from dally.extensions import (
 from dally.spec import now_called
 from dally.traces import common_csv, helios, philly, sacct, swf
 from dally.traces.generators import GENERATORS, generate, is_generator
-from dally.traces.rows import JobCollector
-from dally.traces.workload import Workload, in_group, rebase, window
+from dally.traces.rows import JobCollector, Omission
+from dally.traces.workload import Workload, changes_text, in_group, rebase, window
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -236,8 +236,11 @@ def parse_trace(
     with blaming_extension(TRACE_FORMATS, picked.name):
         picked.read(text, found)
     if not found.jobs:
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(found.dropped.items()))
-        raise InputError(f"{source}: no jobs in it" + (f"; left out: {counts}" if counts else ""))
+        left_out = changes_text(found.dropped, 0)
+        error = InputError(f"{source}: no jobs in it" + (f"; {left_out}" if left_out else ""))
+        if picked.name == "sacct" and Omission.NO_GPU in found.dropped:
+            error.hint = "Slurm accounts for GPUs where AccountingStorageTRES in slurm.conf has gres/gpu"
+        raise error
     zero_s = min(job.submit_s for job in found.jobs) if picked.dated else 0.0
     inside = window(in_group(found.jobs, group), start_s, end_s, zero_s)
     jobs = inside if most_jobs is None else inside[-most_jobs:]

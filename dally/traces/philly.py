@@ -57,7 +57,7 @@ def _draft(entry: Any) -> Draft | Omission:
             status=_STATUS[status],
         )
     except KeyError as error:
-        raise RowError(f"lacks key {error}", f"the entry lacks the key {error}") from error
+        raise RowError(f"lacks key {error}", f"the entry lacks the key {error} of Philly's log") from error
     except (TypeError, AttributeError) as error:
         raise RowError("wrong structure", f"the entry is not built like Philly's: {error}") from error
 

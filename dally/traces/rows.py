@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -11,6 +12,9 @@ from typing import NamedTuple, Self, TypeVar
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
+
+_POINT_ZERO = re.compile(r"(?<=[0-9])\.0*\s*$")
+"""What pandas writes behind the whole numbers of a column in which one is missing."""
 
 Row = TypeVar("Row")
 
@@ -195,7 +199,7 @@ def _checked(draft: Draft) -> Job:
 def whole(text: str, name: str) -> int:
     """The whole number in field `name`; RowError if it is none."""
     try:
-        return int(text)
+        return int(_POINT_ZERO.sub("", text))
     except ValueError:
         raise RowError(
             f"{name} is not a whole number", f"{name} is {text!r}, must be a whole number"
@@ -260,7 +264,9 @@ def csv_rows(source: str, text: str) -> Iterator[tuple[int, list[str]]]:
     Raises:
         InputError: The quoting is broken, so that what follows cannot be split into rows.
     """
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    # A blank behind a comma belongs to the value, unless the header has them there, too.
+    is_spaced = ", " in text.partition("\n")[0]
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True, skipinitialspace=is_spaced)
     try:
         for fields in rows:
             if fields:

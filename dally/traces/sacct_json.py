@@ -56,7 +56,8 @@ def _fields_or_fault(job: Any) -> list[str] | RowError:
             raise TypeError("a name is no text")
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         reason = "not built like those of `sacct --json`"
-        return RowError(reason, f"{reason}: {error!r}")
+        fault = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        return RowError(reason, f"{reason}: {fault}")
     return fields
 
 

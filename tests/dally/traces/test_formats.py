@@ -128,6 +128,18 @@ def test_philly_sums_attempts_and_counts_gpus_of_the_last(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        '"job_id","submit_s","gpus","duration_s"\n"a","0","8","5"\n',  # R's write.csv
+        "job_id, submit_s, gpus, duration_s\na, 0, 8, 5\n",
+        "job_id,submit_s,gpus,duration_s\na,0.0,8.0,5.0\n",  # pandas, of a column with gaps
+    ],
+)
+def test_csv_is_read_as_other_programs_write_it(tmp_path: Path, text: str) -> None:
+    assert load(tmp_path, text).jobs == (Job("a", 0, 8, 5),)
+
+
+@pytest.mark.parametrize(
     ("row", "message"),
     [
         ("a,0,1,0,,,,", "line 2: job a: duration_s is 0, must be a positive number"),
@@ -183,7 +195,7 @@ def test_a_wrong_optional_field_is_an_error(tmp_path: Path, header: str, row: st
         ('{"jobs": 3}', "the JSON has no list of jobs, as `sacct --json` has"),
         (
             '{"jobs": [{"job_id": 1}]}',
-            "trace, job 1: not built like those of `sacct --json`: KeyError('time')",
+            "trace, job 1: not built like those of `sacct --json`: it lacks 'time'",
         ),
         ('{"jobs": [', "broken JSON"),
         ("JobIDRaw|State|Submit|ElapsedRaw\n", "missing columns: AllocTRES or ReqTRES"),
@@ -218,7 +230,7 @@ def test_a_wrong_swf_row_is_an_error(tmp_path: Path, row: str, message: str) -> 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"jobid": "x"}, "job 1: the entry lacks the key 'attempts'"),
+        ({"jobid": "x"}, "job 1: the entry lacks the key 'attempts' of Philly's log"),
         (3, "job 1: the entry is not built like Philly's"),
         (philly_job(jobid=5), "job 1: the entry is not built like Philly's: 5 is no text"),
         (philly_job(user="\ud800"), "job 1: '\\ud800' is not Unicode text"),

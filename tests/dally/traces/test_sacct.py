@@ -185,6 +185,13 @@ def test_what_helps_with_sacct_s_other_shapes_is_told(tmp_path: Path, first_line
     assert hint in caught.value.hint
 
 
+def test_an_export_without_gpus_tells_where_slurm_counts_them(tmp_path: Path) -> None:
+    text = SACCT.replace("gres/gpu", "gres/disk")
+    with pytest.raises(InputError, match=r"no jobs in it; left out [0-9]+: uses no GPU") as caught:
+        load(tmp_path, text)
+    assert "AccountingStorageTRES" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

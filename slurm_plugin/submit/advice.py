@@ -17,7 +17,9 @@ _HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+srun\b"
 """In a script of another language; srun, in the shell's place, passes the signal on to its tasks."""
 
 
-def advice(request: Request, script: str, config: Config, plans_by: str = "") -> Iterator[str]:
+def advice(
+    request: Request, script: str, config: Config, plans_by: str = "", gpus: int | None = None
+) -> Iterator[str]:
     """The lines for one job.
 
     Args:
@@ -25,6 +27,7 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
         script: The batch script; empty where it could not be read.
         config: The site's.
         plans_by: What the site's policy plans by that a job without a profile must report; empty: nothing.
+        gpus: GPUs that it asks for; None if they are not known.
     """
     if request.grace_s > config.longest_grace_s:
         yield (
@@ -45,7 +48,7 @@ def advice(request: Request, script: str, config: Config, plans_by: str = "") ->
             near = get_close_matches(request.model, known, n=1)
             ask = f"did you mean {near[0]}?" if near else ask
             yield f"note: no profile of model {request.model}, so {guess}; {ask}"
-        else:
+        elif gpus != 1 or max(request.max_gpus, request.max_copies) > 1:  # distance costs one GPU nothing
             yield f"note: no --model, so {guess}; {ask}"
         reports = request.progress and not request.progress.endswith(STEP_FILE)
         if plans_by and not (reports or request.companion_of):

@@ -2,7 +2,8 @@
 
 Read are Megatron-LM's options, torchtitan's with its TOML file, NeMo's overrides and DeepSpeed's JSON file.
 Nothing is run and nothing guessed: where a value is a variable that the script does not set just once to
-something plain, or is given twice, no plan is read, and a line says why.
+something plain, or is given twice, no plan is read, and a line says why. `${TP:-8}` is plain, too: it is what
+the environment has of that name, or the default.
 """
 
 import json
@@ -18,7 +19,11 @@ ReadFile = Callable[[str], str | None]
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\n")
 _SET = re.compile(r"(?<![\w.$\"'{-])(\w+)\+?=|\b(?:for|read)\s+(\w+)", re.MULTILINE)
-_SET_PLAINLY = re.compile(r"^(?:export\s+)?(\w+)=[\"']?([\w.-]+)[\"']?\s*;?\s*$", re.MULTILINE)
+_PLAIN = r"[\"']?([\w./-]+)[\"']?"
+_SET_PLAINLY = re.compile(rf"^(?:export\s+)?(\w+)={_PLAIN}\s*;?\s*$", re.MULTILINE)
+_DEFAULT = re.compile(rf"\$\{{([A-Za-z_]\w*):-{_PLAIN}\}}")
+_OWN_DEFAULT = re.compile(rf"^((?:export\s+)?(\w+)=)[\"']?\$\{{\2:-{_PLAIN}\}}[\"']?", re.MULTILINE)
+"""As in `TP=${TP:-8}`."""
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 _VALUE = r"(?:\s*=\s*|\s+)[\"']?([^\s\"'()]+)"
@@ -44,6 +49,8 @@ _MEGATRON = {
     "expert_ffn": "moe-ffn-hidden-size",
     "chunk": "num-layers-per-virtual-pipeline-stage",
 }
+_SHARDING = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+"""Stages of ZeRO by what Megatron-LM's `--data-parallel-sharding-strategy` shards."""
 _TORCHTITAN = {
     "tp": "parallelism.tensor_parallel_degree",
     "pp": "parallelism.pipeline_parallel_degree",
@@ -91,15 +98,23 @@ class CommandPlan:
     problem: str = ""
 
 
-def read_command(script: str, read_file: ReadFile, gpus: int | None = None) -> CommandPlan | None:
+def read_command(
+    script: str,
+    read_file: ReadFile,
+    gpus: int | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> CommandPlan | None:
     """What a script tells; None if it runs none of these trainers with a plan.
 
     Args:
         script: Its text, with the arguments that it is given.
         read_file: Reads a file that it names.
         gpus: Of the job, where they are known: the batch of torchtitan may be that of one GPU.
+        variables: The job's environment; None if it is not known, so that no default counts.
     """
     text = _CONTINUED.sub(" ", _COMMENT.sub("", script))
+    if variables is not None:
+        text = _with_defaults(text, variables)
     try:
         for read in (_megatron, _torchtitan, _nemo):
             found = read(_Script(text), read_file, gpus)
@@ -108,6 +123,17 @@ def read_command(script: str, read_file: ReadFile, gpus: int | None = None) -> C
         return _deepspeed(_Script(text), read_file)
     except _UnclearError as error:
         return CommandPlan(problem=str(error))
+
+
+def _with_defaults(text: str, variables: Mapping[str, str]) -> str:
+    """A script in which `${NAME:-default}` is what it is in a job with these variables."""
+    text = _OWN_DEFAULT.sub(lambda own: f"{own[1]}{variables.get(own[2]) or own[3]}", text)
+    names = {name for names in _SET.findall(text) for name in names}
+
+    def plain(found: re.Match[str]) -> str:
+        return f"${{{found[1]}}}" if found[1] in names else variables.get(found[1]) or found[2]
+
+    return _DEFAULT.sub(plain, text)
 
 
 class _Script:
@@ -173,7 +199,12 @@ def _megatron(script: _Script, read_file: ReadFile, gpus: int | None) -> Command
         plan["vp"] = str(chunks)
     if script.has("use-distributed-optimizer"):
         plan["zero"] = "1"
-    stage = _deepspeed_stage(script, read_file)
+    if (strategy := script.option("data-parallel-sharding-strategy")) in _SHARDING:
+        plan["zero"] = _SHARDING[strategy]
+    if script.has("use-torch-fsdp2"):
+        plan["zero"] = "3"
+    # Megatron-DeepSpeed's scripts tell the stage twice, and write the file as they run.
+    stage = script.option("zero-stage") or _deepspeed_stage(script, read_file)
     if stage:
         plan["zero"] = stage
     if script.option("recompute-granularity") == "full":

@@ -31,7 +31,7 @@ from slurm_plugin.submit.submission import (
     overlooked,
     read_submission,
 )
-from slurm_plugin.submit.training_hint import with_plan
+from slurm_plugin.submit.training_hint import asked_gpus, with_plan
 from workloads import recorder
 
 _HEALTH_TIMEOUT_S = 1.0
@@ -127,7 +127,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     plain = _with(submission, [])
     if submission.settings.keys() & {"test-only", "usage"}:
         return SubmissionOutcome(plain, None)
-    request, plan_notes = with_plan(build_request(submission, tag), submission)
+    request, plan_notes = with_plan(build_request(submission, tag), submission, os.environ)
     by_slurm = "Slurm schedules this job"
     try:
         config = load_config()
@@ -162,7 +162,8 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     changes_size = request.min_gpus or request.max_gpus or request.companion_of
     if changes_size and isinstance(told.get("batching"), str):
         variables[BATCHING] = str(told["batching"])
-    notes = (*plan_notes, *advice(request, submission.script, config, str(told.get("plans_by") or "")))
+    plans_by, gpus = str(told.get("plans_by") or ""), asked_gpus(submission.settings)
+    notes = (*plan_notes, *advice(request, submission.script, config, plans_by, gpus))
     return SubmissionOutcome(_with(submission, added), request, notes, variables)
 
 

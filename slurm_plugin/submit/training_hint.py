@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil, prod
 from pathlib import Path
+from types import MappingProxyType
 
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan, plan_parts, plan_text
@@ -20,19 +21,25 @@ _GPUS = re.compile(r"(?:(?:gres[:/])?gpu(?:[:=]|$))?(?:[A-Za-z][\w.-]*(?:[:=]|$)
 _LARGEST_FILE = 1_000_000
 
 
-def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[str, ...]]:
+def with_plan(
+    request: Request, submission: Submission, variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Request, tuple[str, ...]]:
     """The request with plan, batch and model as far as they are known, and lines for the user.
 
     Args:
         request: What the user tells Dally, `--parallel` as its plan and `--global-batch` among it.
         submission: The command line.
+        variables: The environment.
 
     Raises:
         InputError: What the user says is wrong or not enough.
     """
     gpus = asked_gpus(submission.settings)
     script = f"{submission.script}\n{shlex.join(submission.rest[1:])}"
-    found = read_command(script, _reader(submission.settings.get("chdir")), gpus) or CommandPlan()
+    exported = submission.settings.get("export") or variables.get("SBATCH_EXPORT") or "ALL"
+    known = variables if exported.upper() == "ALL" else None  # or the job's environment is another one
+    read_file = _reader(submission.settings.get("chdir"))
+    found = read_command(script, read_file, gpus, known) or CommandPlan()
     said = plan_parts(request.plan)
     parts = {**found.plan, **said}
     model = request.model or (found.model if is_transformer(found.model) else "")
@@ -45,10 +52,11 @@ def with_plan(request: Request, submission: Submission) -> tuple[Request, tuple[
         if not batch:
             raise InputError("a plan needs --global-batch=N, the sequences of a step on all GPUs")
         plan = TrainingPlan.parse(plan_text(parts), gpus or _fewest_gpus(parts))
-        if gpus and (gpus != plan.gpus or batch % plan.batch_step):
-            step = f"a multiple of {plan.batch_step} sequences"
+        if gpus and gpus != plan.gpus:
+            raise InputError(f"plan {plan} needs {plural(plan.gpus, 'GPU')}, not {gpus}")
+        if gpus and batch % plan.batch_step:
             raise InputError(
-                f"plan {plan} needs {plural(plan.gpus, 'GPU')} and {step}, not {gpus} and {batch}"
+                f"plan {plan} needs a batch of a multiple of {plan.batch_step} sequences, not {batch}"
             )
         planned = replace(request, plan=plan_text(parts), batch=batch, model=model)
     except InputError as error:

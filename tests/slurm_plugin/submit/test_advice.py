@@ -1,8 +1,10 @@
-"""What dally-sbatch sees of a script's handling of the checkpoint signal."""
+"""What dally-sbatch sees of a script's handling of the checkpoint signal, and what it says of a model."""
 
 import pytest
 
-from slurm_plugin.submit.advice import handles
+from slurm_plugin.config import Config
+from slurm_plugin.request import Request
+from slurm_plugin.submit.advice import advice, handles
 
 
 @pytest.mark.parametrize(
@@ -36,3 +38,21 @@ def test_no_handler_is_seen(script: str) -> None:
 def test_a_script_is_read_for_the_signal_that_is_meant() -> None:
     assert handles("trap : TERM\n", "TERM")
     assert not handles("trap : TERM\n", "USR2")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "request_", "is_told"),
+    [
+        (1, Request(), False),
+        (2, Request(), True),
+        (None, Request(), True),
+        (1, Request(max_gpus=4), True),
+        (1, Request(max_copies=2), True),
+        (1, Request(model="resnet5O"), True),
+    ],
+)
+def test_only_a_job_of_one_gpu_for_good_is_not_told_that_distance_is_guessed(
+    gpus: int | None, request_: Request, is_told: bool
+) -> None:
+    lines = list(advice(request_, "", Config(partitions=("gpu",)), gpus=gpus))
+    assert ("what distance costs it" in " ".join(lines)) == is_told

@@ -49,6 +49,46 @@ def test_megatron_tells_plan_batch_and_the_shape_of_its_model() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("options", "zero"),
+    [
+        ("--use-torch-fsdp2", "3"),
+        ("--use-custom-fsdp --data-parallel-sharding-strategy optim_grads", "2"),
+        ("--deepspeed_config $config --zero-stage 1", "1"),
+    ],
+)
+def test_megatron_s_ways_to_shard_are_read(options: str, zero: str) -> None:
+    assert read(f"x --tensor-model-parallel-size 2 {options}").plan == {"tp": "2", "zero": zero}
+
+
+@pytest.mark.parametrize(
+    ("script", "tp"),
+    [
+        ('TP="${TP:-8}"\nx --tensor-model-parallel-size $TP', "8"),
+        ("x --tensor-model-parallel-size ${TP:-8}", "8"),
+        ("TP=4\nx --tensor-model-parallel-size ${TP:-8}", "4"),
+        ("x --tensor-model-parallel-size ${PARALLEL:-8}", "2"),
+    ],
+)
+def test_a_default_is_plain(script: str, tp: str) -> None:
+    found = read_command(script, FILES.get, variables={"PARALLEL": "2"})
+    assert found is not None
+    assert found.plan == {"tp": tp}
+
+
+def test_a_default_of_an_argument_or_beside_another_value_is_not() -> None:
+    for script in ("TP=${1:-8}", "TP=4\nTP=${TP:-8}"):
+        found = read_command(f"{script}\nx --tensor-model-parallel-size $TP", FILES.get, variables={})
+        assert found == CommandPlan(problem="tensor-model-parallel-size is $TP")
+
+
+def test_a_file_in_a_folder_may_be_named_by_a_variable() -> None:
+    files = {"./a/titan.toml": FILES["titan.toml"]}
+    found = read_command('CONFIG="./a/titan.toml"\nx --job.config_file ${CONFIG}', files.get)
+    assert found is not None
+    assert found.plan["tp"] == "8"
+
+
 def test_experts_and_other_options_of_megatron_are_read() -> None:
     found = read(
         "x --tensor-model-parallel-size 2 --expert-model-parallel-size 8 --context-parallel-size 2"

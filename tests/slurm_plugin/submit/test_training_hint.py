@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -24,10 +25,12 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def submit(line: str, script: str = "#!/bin/sh\n") -> tuple[Request, tuple[str, ...]]:
+def submit(
+    line: str, script: str = "#!/bin/sh\n", variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Request, tuple[str, ...]]:
     Path("job.sh").write_text(script)
-    submission = read_submission(line.split(), {}, script.encode, dict)
-    return with_plan(build_request(submission, "1f"), submission)
+    submission = read_submission(line.split(), variables, script.encode, dict)
+    return with_plan(build_request(submission, "1f"), submission, variables)
 
 
 def test_a_plan_that_is_said_is_told() -> None:
@@ -44,6 +47,22 @@ def test_a_plain_command_line_is_read_and_that_is_said() -> None:
         f"note: plan {READ} and batch 256 are read from the command line; "
         "--parallel and --global-batch override"
     )
+
+
+def test_a_default_counts_unless_the_environment_has_another_value_or_does_not_reach_the_job() -> None:
+    script = MEGATRON.replace("torchrun", "TP=${TP:-8}\ntorchrun").replace("size 8", "size $TP")
+    wide, _ = submit("--model=llama3-70b job.sh", script)
+    narrow, _ = submit("--model=llama3-70b job.sh", script, {"TP": "4"})
+    assert (wide.plan, narrow.plan) == (READ, READ.replace("tp=8", "tp=4"))
+    for line, variables in (("--export=NONE", {}), ("", {"SBATCH_EXPORT": "TP=2"})):
+        request, (note,) = submit(f"--model=llama3-70b {line} job.sh", script, variables)
+        assert request.plan == ""
+        assert "tensor-model-parallel-size is $TP" in note
+
+
+def test_of_a_plan_for_other_gpus_nothing_is_said_of_its_batch() -> None:
+    with pytest.raises(InputError, match=r"needs 16 GPUs, not 8$"):
+        submit("--gpus=8 --model=llama3-70b --parallel=tp=8,pp=2,sequence=4096 --global-batch=64 job.sh")
 
 
 def test_what_the_user_says_goes_first() -> None:
@@ -82,7 +101,7 @@ def test_the_model_may_be_spelled_out_by_the_script() -> None:
         ),
         (
             "--gpus=16 --parallel=dp=16,sequence=9 --global-batch=8 job.sh",
-            "needs 16 GPUs and a multiple of 16 sequences, not 16 and 8",
+            "needs a batch of a multiple of 16 sequences, not 8",
         ),
     ],
 )

@@ -97,9 +97,9 @@ class Hadar(InRounds):
     started = stopped = repaced = revised = reprioritized = submitted
 
     def costs_revised(self, state: ClusterState, now: float) -> None:
-        """The least speeds of jobs are others now."""
-        for job in state.jobs.values():
-            self.submitted(job, now)
+        """The least speeds of jobs are others now; jobs behind those of higher priority do not bid."""
+        for job_id in (*state.waiting, *state.running):
+            self.submitted(state.jobs[job_id], now)
 
     def allocate(self, state: ClusterState, now: float) -> RoundTargets:
         """The dual subroutine: prices for this round's GPUs, and the bids that pay."""

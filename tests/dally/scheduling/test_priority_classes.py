@@ -146,3 +146,14 @@ def test_slurm_orders_by_priority_itself() -> None:
     starts, waits = step(told, 0.0)
     assert starts == ["second"]
     assert "behind" not in waits["first"]
+
+
+@pytest.mark.parametrize("policy", ["hadar", "hadar-e", "gavel", "srsf-delay", "a-srpt"])
+def test_costs_that_are_learnt_bring_no_job_forward(policy: str) -> None:
+    told = scheduler(policy)
+    submit(told, "best", 4, 9000.0, 400.0)
+    submit(told, "behind", 4, 9000.0, 100.0)
+    told.advance(0.0)
+    told.policy.costs_revised(told.state, 0.0)
+    decided = told.policy.decide(told.state, 0.0).decisions
+    assert [each.job_id for each in decided] == ["best"]

@@ -23,11 +23,13 @@ from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, rea
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.job_json import read_records
 from slurm_plugin.client.node_text import (
+    number,
     read_blocks,
     read_licenses,
     read_nodes,
     read_partitions,
     read_reservations,
+    read_settings,
 )
 from slurm_plugin.client.node_text import read_records as read_lines
 from slurm_plugin.client.orders import Annotate, Cancel, Order, ReleaseOnNodes, ReleaseToSlurm, Signal
@@ -74,7 +76,6 @@ _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
 """From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
 
-_BOOTED = re.compile(r"^BOOT_TIME\s*=\s*([0-9]{1,12})", re.MULTILINE)
 _THEIR_FORMAT = re.compile("S(QUEUE|CONTROL|CANCEL)_.*|SLURM_CLUSTERS")
 
 
@@ -153,7 +154,7 @@ class CommandLine:
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
-        return read_reservations(self.read("scontrol", "--oneliner", "--all", "show", "reservation"))
+        return read_reservations(self._shown("reservation"))
 
     def look(self) -> Look:
         """Jobs, nodes, reservations and partitions.
@@ -177,20 +178,20 @@ class CommandLine:
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
-        return read_partitions(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
+        return read_partitions(self._shown("partition"))
 
     def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
-        config = self.read("scontrol", "show", "config")
-        cluster = enforced_for(config)
+        settings = self._settings()
+        cluster = enforced_for(settings)
         if not cluster:
             return AccountingLimits()
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
-        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        version = self._version()
         of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
         found = read_limits(of_qos, self.read(*show, *whose), version)
-        return replace(found, safe=is_safe(config), booked_every_s=booked_every_s(config))
+        return replace(found, safe=is_safe(settings), booked_every_s=booked_every_s(settings))
 
     def spent(self, accounting: AccountingLimits) -> AccountingLimits:
         """The limits with what slurmctld has counted of them."""
@@ -200,10 +201,10 @@ class CommandLine:
 
     def blocks(self, partitions: Sequence[str]) -> BlockTopology:
         """The blocks of the topologies that these partitions name, or of the cluster's."""
-        version = parse_version(self.read("scontrol", "--version")) or (0, 0)
+        version = self._version()
         if version < BLOCKS_SINCE:
             return BlockTopology()
-        shown = read_lines(self.read("scontrol", "--oneliner", "--all", "show", "partition"), "PartitionName")
+        shown = read_lines(self._shown("partition"), "PartitionName")
         named = {shown.get(name, {}).get("Topology", "") for name in partitions}
         show = ("scontrol", "--oneliner", "show", "topology")
         found = read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
@@ -213,14 +214,12 @@ class CommandLine:
 
     def priority_factors(self) -> PriorityFactors:
         """The factors of priorities, if Slurm's have any; without accounting all are of one share and QOS."""
-        factors = read_weights(self.read("scontrol", "show", "config"))
+        factors = read_weights(self._settings())
         if factors is None:
             return PriorityFactors()
-        partitions = read_partition_factors(self.read("scontrol", "--oneliner", "--all", "show", "partition"))
-        shares: dict[tuple[str, str], float] = {}
-        qos = dict[str, float]()
-        if factors.weight_fair_share:
-            shares = self.fair_shares()
+        partitions = read_partition_factors(self._shown("partition"))
+        shares = self.fair_shares() if factors.weight_fair_share else {}
+        qos: dict[str, float] = {}
         if factors.weight_qos:
             show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
             qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
@@ -237,8 +236,7 @@ class CommandLine:
 
     def booted_s(self) -> float:
         """When slurmctld was started."""
-        found = _BOOTED.search(self.read("scontrol", "show", "config"))
-        return float(found[1]) if found else 0.0
+        return number(self._settings().get("BOOT_TIME", ""))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
@@ -338,6 +336,17 @@ class CommandLine:
             said = first_line(output.stderr or output.stdout)
             raise SlurmUnavailableError(f"{argv[0]}: {said or output.returncode}")
         return output.stdout
+
+    def _shown(self, kind: str) -> str:
+        """What scontrol shows of all partitions, or all reservations, a line each."""
+        return self.read("scontrol", "--oneliner", "--all", "show", kind)
+
+    def _settings(self) -> dict[str, str]:
+        """Slurm's settings, by key."""
+        return read_settings(self.read("scontrol", "show", "config"))
+
+    def _version(self) -> tuple[int, int]:
+        return parse_version(self.read("scontrol", "--version")) or (0, 0)
 
     def _run(
         self, *argv: str, text: str = "", prints: Callable[[], object] | None = None

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 
 from slurm_plugin.client.job_json import (
     HOLDS,
@@ -21,7 +22,7 @@ from slurm_plugin.client.job_json import (
     read_tres,
     same_in_all_versions,
 )
-from slurm_plugin.client.node_text import number
+from slurm_plugin.client.node_text import number, read_time_s
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State
 
 _COLUMNS = (
@@ -55,7 +56,6 @@ _NUL = "\0"
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
 _NONE = ("(null)", "N/A")
-_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,2}):(\d{2})", re.ASCII)
 _GUESSES = {"job requeued in held state": "JobHeldUser"}
 """The reason behind a description, unless a person has held the job since."""
 
@@ -236,6 +236,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
     status = whole("exit_code")
     killed_by = status & 0x7F
     memory_mb = int(number(line["MinMemory"].removesuffix("M")))
+    limit_s = read_time_s(line["TimeLimit"])
     return SlurmJob(
         job_id=line["JobID"],
         submit_s=number(line["SubmitTime"]),
@@ -275,7 +276,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         heterogeneous=bool(text("HetJobID")),
         dependency=text("Dependency"),
         begin_s=number(line["EligibleTime"]),
-        time_limit_s=_limit_s(line["TimeLimit"]),
+        time_limit_s=limit_s if 0 < limit_s < inf else None,
         start_s=None if waits else number(line["StartTime"]) or None,
         nodes=() if waits else node_names(text("NodeList")),
         gpus=details.gpus if state in HOLDS_GPUS else {},
@@ -290,12 +291,3 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
 
 def _text(value: str) -> str:
     return "" if value in _NONE else value
-
-
-def _limit_s(text: str) -> float | None:
-    """A time limit like `2-03:05:00`, `1:30:00` or `5:00`; None for unlimited or the partition's."""
-    found = _LIMIT.fullmatch(text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return float(days * 86_400 + hours * 3600 + minutes * 60 + seconds) or None

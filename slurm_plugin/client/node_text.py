@@ -1,4 +1,4 @@
-"""Reads nodes, reservations, partitions, licences and blocks as `scontrol --oneliner` shows them."""
+"""Reads nodes, reservations, partitions, licences, blocks and settings as scontrol shows them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _USABLE = {"IDLE", "MIXED", "ALLOCATED"}
 _BAD = re.compile(
     r"BLOCKED|DOWN|DRAIN|DRAINED|DRAINING|FAIL|FAILING|INVAL|INVALID_REG|MAINT.*|NOT_RESPONDING|POWERING_DOWN|REBOOT.*"
 )
-_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
+_TIME = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,2}):(\d{2})", re.ASCII)
 _STARTS_JOBS = ("UP", "DRAIN", "")
 _CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,12})(?=,|$)", re.ASCII)
 _UNBOUND = {"ANY_NODES", "FLEX", "TIME_FLOAT"}
@@ -70,6 +70,12 @@ def read_records(text: str, name_key: str) -> dict[str, dict[str, str]]:
         if name := record.get(name_key):
             records[name] = record
     return records
+
+
+def read_settings(text: str) -> dict[str, str]:
+    """The `Key = value` lines of `scontrol show config`."""
+    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def is_available(state: str) -> bool:
@@ -131,7 +137,7 @@ def _allowed(names: str) -> frozenset[str] | None:
 
 
 def read_time_s(text: str) -> float:
-    """A span like 2-12:00:00 in seconds; inf if it is none, as UNLIMITED is."""
+    """A span like 2-12:00:00, 1:30:00 or 5:00 in seconds; inf if it is none, as UNLIMITED is."""
     found = _TIME.fullmatch(text)
     if found is None:
         return inf

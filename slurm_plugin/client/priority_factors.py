@@ -4,46 +4,42 @@ import re
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from slurm_plugin.client.node_text import number, read_records
+from slurm_plugin.client.node_text import number, read_records, read_time_s
 from slurm_plugin.client.slurm import PriorityFactors
 
 SHARE_COLUMNS = "Account,User,FairShare"
 QOS_PRIORITY_COLUMNS = "Name,Priority"
 
 _MULTIFACTOR = "priority/multifactor"
-_SETTING = re.compile(r"^(Priority\w+) *= *(.*?) *$", re.MULTILINE)
-_SPAN = re.compile(r"(?:(\d{1,6})-)?(\d{1,6}):(\d{2}):(\d{2})", re.ASCII)
 _FACTOR = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,12})?", re.ASCII)
 
 
-def read_weights(config: str) -> PriorityFactors | None:
-    """The settings in what `scontrol show config` printed; None where priorities have no factors."""
-    found = dict(_SETTING.findall(config))
-    if found.get("PriorityType") != _MULTIFACTOR:
+def read_weights(settings: Mapping[str, str]) -> PriorityFactors | None:
+    """The weights in Slurm's settings; None where priorities have no factors."""
+    if settings.get("PriorityType") != _MULTIFACTOR:
         return None
     least = PriorityFactors()
+
+    def span_s(name: str, default_s: float) -> float:
+        found_s = read_time_s(settings.get(name, ""))
+        return found_s if 0 < found_s < inf else default_s
+
     return PriorityFactors(
-        weight_age=number(found.get("PriorityWeightAge", "")),
-        weight_fair_share=number(found.get("PriorityWeightFairShare", "")),
-        weight_job_size=number(found.get("PriorityWeightJobSize", "")),
-        weight_partition=number(found.get("PriorityWeightPartition", "")),
-        weight_qos=number(found.get("PriorityWeightQOS", "")),
-        max_age_s=_span_s(found.get("PriorityMaxAge", "")) or least.max_age_s,
-        favors_small=found.get("PriorityFavorSmall") == "Yes",
-        period_s=_span_s(found.get("PriorityCalcPeriod", "")) or least.period_s,
+        weight_age=number(settings.get("PriorityWeightAge", "")),
+        weight_fair_share=number(settings.get("PriorityWeightFairShare", "")),
+        weight_job_size=number(settings.get("PriorityWeightJobSize", "")),
+        weight_partition=number(settings.get("PriorityWeightPartition", "")),
+        weight_qos=number(settings.get("PriorityWeightQOS", "")),
+        max_age_s=span_s("PriorityMaxAge", least.max_age_s),
+        favors_small=settings.get("PriorityFavorSmall") == "Yes",
+        period_s=span_s("PriorityCalcPeriod", least.period_s),
     )
 
 
-def booked_every_s(config: str) -> float:
-    """How often Slurm books what running jobs have had, seconds, likewise; inf where it never does."""
-    found = read_weights(config)
+def booked_every_s(settings: Mapping[str, str]) -> float:
+    """How often Slurm books what running jobs have had, seconds; inf where it never does."""
+    found = read_weights(settings)
     return inf if found is None else found.period_s
-
-
-def _span_s(text: str) -> float:
-    found = _SPAN.fullmatch(text)
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0,) * 4
-    return days * 86_400.0 + hours * 3600 + minutes * 60 + seconds
 
 
 def read_partition_factors(text: str) -> dict[str, float]:

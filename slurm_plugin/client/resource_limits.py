@@ -60,22 +60,19 @@ _FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _FIELD = re.compile(r"(\w+)=(\S*)")
 _USED = re.compile(r"(?:^|,)(?:([^=,()]+)=)?[^=,()]*\(([0-9]+(?:\.[0-9]+)?)\)", re.ASCII)
 _ID = re.compile(r"\([0-9]+\)$")
-_ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=.*\b(?:limits|safe)\b", re.MULTILINE)
-_SAFE = re.compile(r"^AccountingStorageEnforce\s*=.*\bsafe\b", re.MULTILINE)
-_CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 
 _Row = Mapping[str, str]
 
 
-def enforced_for(config: str) -> str:
-    """The name of the cluster if it enforces limits, by `scontrol show config`; empty if it does not."""
-    name = _CLUSTER.search(config)
-    return name[1] if name and _ENFORCED.search(config) else ""
+def enforced_for(settings: Mapping[str, str]) -> str:
+    """The name of the cluster if it enforces limits, by Slurm's settings; empty if it does not."""
+    enforced = settings.get("AccountingStorageEnforce", "").split(",")
+    return settings.get("ClusterName", "") if {"limits", "safe"} & {*enforced} else ""
 
 
-def is_safe(config: str) -> bool:
+def is_safe(settings: Mapping[str, str]) -> bool:
     """Whether only jobs start that can run to their end under limits on minutes, likewise."""
-    return _SAFE.search(config) is not None
+    return "safe" in settings.get("AccountingStorageEnforce", "").split(",")
 
 
 def qos_columns(version: tuple[int, int]) -> str:

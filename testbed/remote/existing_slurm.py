@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dally.errors import DallyError
-from slurm_plugin.admin.checks.gather import parse_settings
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.remote.head_node import HeadNode
 from testbed.remote.hosts import Hosts
@@ -58,7 +58,7 @@ def find_slurm(
     head = hosts.file.hosts[0].name
     if conf is None:
         try:
-            settings = parse_settings(hosts.ask(head, "scontrol", "show", "config"))
+            settings = read_settings(hosts.ask(head, "scontrol", "show", "config"))
         except DallyError as error:
             raise ClusterError(f"no Slurm answers: {error}") from error
         if "SLURM_CONF" not in settings:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
 from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.controller.job_requests import read_request
 from slurm_plugin.local_cluster.cluster import ClusterError
@@ -68,7 +68,7 @@ def find_rights(slurm: HeadNode) -> Rights:
         ClusterError: The head node or Slurm does not answer.
     """
     user, uid = slurm.ask("id", "-un").strip(), int(slurm.ask("id", "-u"))
-    settings = parse_settings(slurm.ask("scontrol", "show", "config"))
+    settings = read_settings(slurm.ask("scontrol", "show", "config"))
     admin_level = site_lua = ""
     if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         shown = ("--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")

@@ -14,7 +14,7 @@ from dally.profiles.costs import CostModel
 from dally.runs.records import EVENTS, JOBS, RUN, EventLog, JobRecord, write_jobs, write_run
 from dally.runs.summary import summarise
 from simulator.scenario import Run
-from slurm_plugin.admin.checks.gather import parse_settings
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from testbed.running.events import read_controller_events, run_events
 from testbed.running.folder import (
@@ -63,7 +63,7 @@ def _accounting(cluster: Cluster, run: str) -> list[str]:
         if own := [row for row in rows[1:] if f"|{run}-" in row]:
             return [rows[0], *own]
     with suppress(ClusterError):
-        file = parse_settings(cluster.ask("scontrol", "show", "config")).get("JobCompLoc", "")
+        file = read_settings(cluster.ask("scontrol", "show", "config")).get("JobCompLoc", "")
         lines = cluster.ask("cat", file).splitlines() if file.startswith("/") else []
         if own := [line for line in lines if f" Name={run}-" in line]:
             return own

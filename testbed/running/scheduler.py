@@ -6,7 +6,7 @@ from typing import Any
 
 from dally.policies.registry import PolicySpec
 from dally.policies.slurm.policy import SlurmKnobs
-from slurm_plugin.admin.checks.gather import parse_settings
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.local_cluster.cluster import Cluster
 
 FACT = "scheduler"
@@ -29,7 +29,7 @@ def read_scheduler(cluster: Cluster) -> dict[str, str]:
     Raises:
         ClusterError: It does not say.
     """
-    settings = parse_settings(cluster.ask("scontrol", "show", "config"))
+    settings = read_settings(cluster.ask("scontrol", "show", "config"))
     return {name: settings[name] for name in (_PARAMETERS, "SchedulerType") if settings.get(name)}
 
 

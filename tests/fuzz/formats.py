@@ -18,9 +18,8 @@ from dally.profiles.files import load_profiles
 from dally.testing.worlds import World, racks
 from profiler.launch.slurm_nodes import parse_nodes
 from simulator.sweep.plan import read_plan
-from slurm_plugin.admin.checks.gather import parse_settings
 from slurm_plugin.client.job_json import read_jobs
-from slurm_plugin.client.node_text import read_nodes, read_reservations
+from slurm_plugin.client.node_text import read_nodes, read_reservations, read_settings
 from slurm_plugin.client.scontrol import answers
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.journal import NAME, heartbeat_s, read_events, read_managed_jobs
@@ -309,7 +308,7 @@ def _nodes(path: Path) -> None:
 
 def _reservations(path: Path) -> None:
     read_reservations(text(path))
-    parse_settings(text(path))
+    read_settings(text(path))
     answers(text(path), 1)
 
 

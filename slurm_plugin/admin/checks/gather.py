@@ -17,7 +17,7 @@ from dally.errors import InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.client.command_line import CommandLine, parse_version
-from slurm_plugin.client.node_text import number, read_records
+from slurm_plugin.client.node_text import number, read_records, read_settings
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import ask_controller
@@ -46,12 +46,6 @@ def gather(path: Path | None = None) -> SiteFacts:
     return site if site.config is None else _with_own(site)
 
 
-def parse_settings(text: str) -> dict[str, str]:
-    """The `Key = value` lines of `scontrol show config`."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
 def _with_slurm(site: SiteFacts) -> SiteFacts:
     slurm = CommandLine(timeout_s=_TIMEOUT_S)
     try:
@@ -62,7 +56,7 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
             raise SlurmUnavailableError(ping.splitlines()[0] if ping else "scontrol ping said nothing")
         text, now_s = slurm.read("scontrol", "show", "config"), time.time()
         told_s = re.search(r"as of (\d+)", text)
-        settings = parse_settings(text)
+        settings = read_settings(text)
         return replace(
             site,
             settings=settings,

@@ -16,13 +16,13 @@ from dally.cluster.slurm_conf import ConfLine
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, wire
 from dally.commands import main
-from slurm_plugin.admin.checks.gather import gather, own_file, parse_settings
+from slurm_plugin.admin.checks.gather import gather, own_file
 from slurm_plugin.admin.checks.site import Finding, Level, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import InstallTarget, install, plan_install
 from slurm_plugin.client.block_topology import BlockTopology
 from slurm_plugin.client.command_line import parse_version
-from slurm_plugin.client.node_text import read_records
+from slurm_plugin.client.node_text import read_records, read_settings
 from slurm_plugin.config import Config
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -305,7 +305,7 @@ def test_without_slurm_the_checks_of_files_still_run(site: SiteFacts) -> None:
 
 
 def test_settings_rows_and_versions_are_read_as_slurm_prints_them() -> None:
-    assert parse_settings("Configuration data as of 2026\nMinJobAge    = 300 sec\nAuthInfo = a=b\n") == {
+    assert read_settings("Configuration data as of 2026\nMinJobAge    = 300 sec\nAuthInfo = a=b\n") == {
         "MinJobAge": "300 sec",
         "AuthInfo": "a=b",
     }

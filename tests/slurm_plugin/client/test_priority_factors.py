@@ -4,6 +4,7 @@ from math import inf
 
 import pytest
 
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.client.priority_factors import (
     booked_every_s,
     read_fair_shares,
@@ -46,7 +47,7 @@ PartitionName=night Default=NO MaxTime=UNLIMITED PriorityJobFactor=7 PriorityTie
 
 
 def test_weights_are_read_as_slurm_shows_its_settings() -> None:
-    assert read_weights(CONFIG) == PriorityFactors(
+    assert read_weights(read_settings(CONFIG)) == PriorityFactors(
         weight_age=1000,
         weight_fair_share=10_000,
         weight_job_size=100,
@@ -59,12 +60,12 @@ def test_weights_are_read_as_slurm_shows_its_settings() -> None:
 
 
 def test_priorities_in_order_of_arrival_have_no_factors() -> None:
-    assert read_weights(CONFIG.replace("multifactor", "basic")) is None
-    assert read_weights("") is None
+    assert read_weights(read_settings(CONFIG.replace("multifactor", "basic"))) is None
+    assert read_weights({}) is None
 
 
 def test_small_jobs_may_be_favoured() -> None:
-    small = read_weights(CONFIG.replace("FavorSmall      = No", "FavorSmall      = Yes"))
+    small = read_weights(read_settings(CONFIG.replace("FavorSmall      = No", "FavorSmall      = Yes")))
     assert small is not None
     assert small.favors_small
 
@@ -90,5 +91,5 @@ def test_rows_that_make_no_sense_are_passed_over(text: str) -> None:
 
 
 def test_priority_basic_never_books_what_running_jobs_have_had() -> None:
-    assert booked_every_s(CONFIG) == 60.0
-    assert booked_every_s(CONFIG.replace("priority/multifactor", "priority/basic")) == inf
+    assert booked_every_s(read_settings(CONFIG)) == 60.0
+    assert booked_every_s(read_settings(CONFIG.replace("priority/multifactor", "priority/basic"))) == inf

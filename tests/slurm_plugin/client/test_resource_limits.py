@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slurm_plugin.client.accounting_limits import AccountingLimits, ResourceLimit
+from slurm_plugin.client.node_text import read_settings
 from slurm_plugin.client.resource_limits import enforced_for, is_safe, qos_columns, read_limits, with_spent
 from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
@@ -117,7 +118,7 @@ def test_rows_that_make_no_sense_are_passed_over() -> None:
 )
 def test_limits_count_where_slurm_enforces_them(enforce: str, cluster: str) -> None:
     config = f"AccountingStorageEnforce = {enforce}\nClusterName             = lab\n"
-    assert enforced_for(config) == cluster
+    assert enforced_for(read_settings(config)) == cluster
 
 
 SPENT_QOS = "pot||1.000000||||||||||||||gres/gpu=4|01:00:00\n"
@@ -176,5 +177,5 @@ def test_before_24_05_they_are_not_even_asked_for(version: tuple[int, int], is_r
 
 
 def test_safe_limits_are_known() -> None:
-    assert is_safe("AccountingStorageEnforce = associations,limits,safe\n")
-    assert not is_safe("AccountingStorageEnforce = associations,limits\nStateSaveLocation = /safe\n")
+    assert is_safe({"AccountingStorageEnforce": "associations,limits,safe"})
+    assert not is_safe({"AccountingStorageEnforce": "associations,limits", "StateSaveLocation": "/safe"})

@@ -1,7 +1,7 @@
 """Asking a running controller, and the words in which commands show its answers."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from slurm_plugin.submit.sbatch import NoControllerError, read_page
 
 _TIMEOUT_S = 10.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+UNHEALTHY = 3
+"""Exit code of a command that was answered by a controller that is not well."""
 
 config_option = click.option(
     "--config",
@@ -48,6 +51,18 @@ def ask(config: Path | None, page: str) -> Mapping[str, Any]:
 def clean(text: str) -> str:
     """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", texts: int | None = None) -> Iterator[str]:
+    """Rows as lines in columns; the first `texts` are words, the others numbers; None: all are words."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        fit = (
+            cell.ljust(width) if texts is None or place < texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(cells)
+        )
+        yield clean(gap.join(fit)).rstrip()
 
 
 def clock(t: float) -> str:

@@ -1,7 +1,7 @@
 """`dally models`: the models of which a site has profiles, with what was measured."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
 from dally.words import plural, share
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.service.cli import ask, clean, config_option, json_option
+from slurm_plugin.service.cli import aligned, ask, clean, config_option, json_option
 from slurm_plugin.service.why_command import factor_words
 
 _HEADS = (
@@ -80,8 +80,12 @@ def command(
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
         return
-    for line in _table(entries):
-        click.echo(clean(line).rstrip())
+    lines = aligned([_HEADS, *map(_cells, entries)])
+    click.echo(next(lines))
+    for line, entry in zip(lines, entries, strict=True):
+        click.echo(line)
+        for flag in entry.flags:
+            click.echo(clean(f"    {flag}").rstrip())
     if not names:
         click.echo(
             f"jobs with --parallel need no profile: {', '.join(MODELS)}; on {', '.join(GPUS)}", err=True
@@ -105,21 +109,8 @@ def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_
         pace = factor_words(each["pace"], each["pace_sigma"]) if each["predicted"] else "-"
         rests = f"{plural(each['runs'], 'run')} of {plural(each['jobs'], 'job')}"
         rows.append((each["model"], each["gpu_type"] or "any", pace, *waits, rests))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo(
-            clean("  ".join(cell.ljust(room) for cell, room in zip(row, widths, strict=True)).rstrip())
-        )
-
-
-def _table(entries: Sequence[ModelEntry]) -> Iterator[str]:
-    """A line for each profile, and one for each of its flags."""
-    rows = [_HEADS, *map(_cells, entries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
-    for row, entry in zip(rows, (None, *entries), strict=True):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for flag in entry.flags if entry else ():
-            yield f"    {flag}"
+    for line in aligned(rows):
+        click.echo(line)
 
 
 def _cells(entry: ModelEntry) -> tuple[str, ...]:

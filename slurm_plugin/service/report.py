@@ -97,6 +97,7 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
     state, stats, topology = controller.scheduler.state, controller.stats, controller.scheduler.state.topology
     free = state.free.on(topology.root.index)
     used = sum(gpus for job_id in state.running for _, gpus in state.jobs[job_id].allocation)
+    learnt = state.costs.learnt
     return Report(
         now_s=stats.now_s,
         policy=policy,
@@ -120,13 +121,8 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
         },
         timers=tuple(_timers(controller)),
         decisions=dict(stats.decisions),
-        learnt_costs=tuple(
-            belief_data(belief, topology)
-            for belief in (state.costs.learnt.beliefs() if state.costs.learnt is not None else ())
-        ),
-        slower_jobs=sum(check.slower for check in state.costs.learnt.checks.values())
-        if state.costs.learnt is not None
-        else 0,
+        learnt_costs=tuple(belief_data(belief, topology) for belief in (learnt.beliefs() if learnt else ())),
+        slower_jobs=sum(check.slower for check in learnt.checks.values()) if learnt else 0,
         observe_s=stats.observe_s,
         cycle_s=stats.cycle_s,
     )

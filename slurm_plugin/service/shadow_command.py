@@ -9,7 +9,7 @@ import click
 from dally.errors import InputError
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.journal import MOST_EVENTS, NAME, read_events
-from slurm_plugin.service.cli import clean, clock, config_option, json_option, lasting
+from slurm_plugin.service.cli import aligned, clock, config_option, json_option, lasting
 from slurm_plugin.service.shadow_report import Rows, ShadowRow, shadow_rows, total
 
 _HEADS = ("USER", "ACCOUNT", "JOBS", "EARLIER", "BY", "SAME", "LATER", "WAITED", "STOPPED", "MOVED")
@@ -49,27 +49,24 @@ def table(rows: Rows) -> Iterator[str]:
     """The lines of the table, all users together in the last."""
     cells = [_HEADS, *(_cells(user, account, row) for (user, account), row in rows.items())]
     cells.append(_cells("all", "", total(rows)))
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADS))]
-    for row in cells:
-        fit = (
-            text.ljust(width) if column < _TEXTS else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield " ".join(fit).rstrip()
+    return aligned(cells, " ", _TEXTS)
 
 
 def _cells(user: str, account: str, row: ShadowRow) -> tuple[str, ...]:
-    said = row.as_data()
-    gained, waited = (said[name] for name in ("mean_gained_s", "mean_wait_s"))
+    data = row.as_data()
+    gained, waited = (
+        "-" if (mean_s := data[name]) is None else lasting(mean_s)
+        for name in ("mean_gained_s", "mean_wait_s")
+    )
     return (
-        clean(user),
-        clean(account) or "-",
+        user,
+        account or "-",
         str(row.jobs),
         str(row.earlier),
-        lasting(gained) if isinstance(gained, float) else "-",
+        gained,
         str(row.same),
         str(row.later),
-        lasting(waited) if isinstance(waited, float) else "-",
+        waited,
         str(row.preemptions),
         str(row.migrations),
     )

@@ -1,7 +1,7 @@
 """What a shadow controller would have done otherwise than Slurm did, from its events, by user and account."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from statistics import fmean
 from typing import Any
 
@@ -34,8 +34,8 @@ class ShadowRow:
         jobs: Jobs seen.
         earlier: Jobs that Dally would have started earlier than Slurm did, or that still wait. One that was
             cancelled before Slurm started it is neither earlier nor later.
-        later: Jobs that Slurm started before Dally would have.
         same: Jobs started within a minute of that.
+        later: Jobs that Slurm started before Dally would have.
         preemptions: Times that Dally would have stopped a running job to start others.
         migrations: Times that it would have moved one.
         waits_s: How long each started job waited under Slurm.
@@ -44,25 +44,18 @@ class ShadowRow:
 
     jobs: int = 0
     earlier: int = 0
-    later: int = 0
     same: int = 0
+    later: int = 0
     preemptions: int = 0
     migrations: int = 0
     waits_s: list[float] = field(default_factory=list)
     gained_s: list[float] = field(default_factory=list)
 
-    def as_data(self) -> dict[str, object]:
+    def as_data(self) -> dict[str, Any]:
         """The row for JSON: counts, and means in seconds, None of nothing."""
-        return {
-            "jobs": self.jobs,
-            "earlier": self.earlier,
-            "same": self.same,
-            "later": self.later,
-            "preemptions": self.preemptions,
-            "migrations": self.migrations,
-            "mean_wait_s": _mean(self.waits_s),
-            "mean_gained_s": _mean(self.gained_s),
-        }
+        data = asdict(self)
+        waits_s, gained_s = data.pop("waits_s"), data.pop("gained_s")
+        return data | {"mean_wait_s": _mean(waits_s), "mean_gained_s": _mean(gained_s)}
 
 
 Rows = dict[tuple[str, str], ShadowRow]
@@ -126,8 +119,8 @@ def total(rows: Rows) -> ShadowRow:
     """All rows in one."""
     whole = ShadowRow()
     for row in rows.values():
-        for name in ("jobs", "earlier", "later", "same", "preemptions", "migrations", "waits_s", "gained_s"):
-            setattr(whole, name, getattr(whole, name) + getattr(row, name))
+        for each in fields(ShadowRow):
+            setattr(whole, each.name, getattr(whole, each.name) + getattr(row, each.name))
     return whole
 
 

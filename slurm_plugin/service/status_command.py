@@ -11,10 +11,9 @@ import click
 
 from dally.words import plural
 from slurm_plugin.controller.running_times import in_words
-from slurm_plugin.service.cli import ask, clean, clock, config_option, json_option, lasting
+from slurm_plugin.service.cli import UNHEALTHY, ask, clean, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3
-_UNHEALTHY = 3
 
 
 @click.command
@@ -32,7 +31,7 @@ def command(config: Path | None, as_json: bool) -> None:
         for name, text in lines(said):
             click.echo(f"{name:<11}{text}".rstrip())
     if not said["healthy"]:
-        sys.exit(_UNHEALTHY)
+        sys.exit(UNHEALTHY)
 
 
 def lines(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,11 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from dally.errors import InputError
-from slurm_plugin.service.cli import ask, config_option
+from slurm_plugin.service.cli import UNHEALTHY, ask, config_option
 from slurm_plugin.service.top_view import ControllerView, screen
 from slurm_plugin.submit.sbatch import NoControllerError
-
-_UNHEALTHY = 3
 
 
 @click.command(
@@ -56,7 +54,7 @@ def command(config: Path | None, every_s: float, once: bool) -> None:
         lines = screen(view, time.monotonic(), width, height - 1 if height else None)
         console.print(lines, no_wrap=True, crop=False)
         if not view.status["healthy"]:
-            sys.exit(_UNHEALTHY)
+            sys.exit(UNHEALTHY)
         return
     if not console.is_terminal or console.is_dumb_terminal:
         raise InputError("this is no terminal that can be drawn on again; use --once")

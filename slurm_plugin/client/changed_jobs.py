@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slurm_plugin.client.job_json import job_state
+from slurm_plugin.client.job_json import Records, job_state
 from slurm_plugin.client.job_text import (
     JobDetails,
     JobLines,
@@ -34,10 +34,6 @@ _MOST_CHANGED = 500
 
 _COMPARED = 20
 """Of so many jobs what scontrol says is compared with JSON."""
-
-Records = Mapping[int, tuple[SlurmJob, ...]]
-"""Jobs by the number that Slurm has for them: all tasks of an array that are alike have one."""
-
 
 Squeue = Callable[[str, Callable[[], object]], str]
 """Prints all jobs in a form, and calls a function once it has them all from slurmctld."""
@@ -206,7 +202,8 @@ class ChangedJobs:
                 shown = jobs_of(line, JobDetails.of(jobs[0]), "")
                 if shown and (shown[0].state, shown[0].nodes) == (jobs[0].state, jobs[0].nodes):
                     details[number] = JobDetails.of(jobs[0])
-                    same[_holds_gpus(line)][number] = [*map(_compared, shown)] == [*map(_compared, jobs)]
+                    holds = job_state(line["State"]) in HOLDS_GPUS
+                    same[holds][number] = [*map(_compared, shown)] == [*map(_compared, jobs)]
         for holds, compared in same.items():
             if holds not in self._agreed and compared and all(compared.values()):
                 self._agree(holds, {number: lines[number] for number in [*compared][:_COMPARED]}, details)
@@ -245,10 +242,6 @@ def _without_our_words(line: Line) -> dict[str, str]:
     return {**line, "admin_comment": ""}
 
 
-def _holds_gpus(line: Line) -> bool:
-    return job_state(line["State"]) in HOLDS_GPUS
-
-
 def _compared(job: SlurmJob) -> SlurmJob:
     """A job without what JSON tells in other words, or not: in 22.05 CPUs by task and switches."""
     return replace(job, state_name="", reason="", hold=Hold.NONE, cpus_per_task=1, switches=0)
@@ -256,9 +249,3 @@ def _compared(job: SlurmJob) -> SlurmJob:
 
 def _described(line: Line) -> tuple[str, ...]:
     return line["JobID"], line["SubmitTime"], line["Reason"]
-
-
-def in_order(records: Records) -> tuple[SlurmJob, ...]:
-    """All jobs, array tasks one by one, by submission and number."""
-    jobs = (job for jobs in records.values() for job in jobs)
-    return tuple(sorted(jobs, key=lambda job: job.arrival))

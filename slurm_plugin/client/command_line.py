@@ -19,9 +19,9 @@ from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
-from slurm_plugin.client.changed_jobs import ChangedJobs, Records, in_order, reads_no_lines
+from slurm_plugin.client.changed_jobs import ChangedJobs, reads_no_lines
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
-from slurm_plugin.client.job_json import read_records
+from slurm_plugin.client.job_json import Records, in_order, read_records
 from slurm_plugin.client.node_text import (
     number,
     read_blocks,

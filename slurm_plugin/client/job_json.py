@@ -47,6 +47,9 @@ _SIGNAL_BITS = 0x7F
 
 Record = Mapping[str, Any]
 
+Records = Mapping[int, tuple[SlurmJob, ...]]
+"""Jobs by the number that Slurm has for them: all tasks of an array that are alike have one."""
+
 
 def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     """The jobs in what `squeue --json` printed, array tasks one by one, by submission and number.
@@ -54,12 +57,17 @@ def read_jobs(text: str) -> tuple[SlurmJob, ...]:
     Raises:
         SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
     """
-    jobs = (job for jobs in read_records(text).values() for job in jobs)
+    return in_order(read_records(text))
+
+
+def in_order(records: Records) -> tuple[SlurmJob, ...]:
+    """All jobs, array tasks one by one, by submission and number."""
+    jobs = (job for jobs in records.values() for job in jobs)
     return tuple(sorted(jobs, key=lambda job: job.arrival))
 
 
-def read_records(text: str) -> dict[int, tuple[SlurmJob, ...]]:
-    """The same jobs by the number that Slurm has for them: all tasks of an array that are alike have one.
+def read_records(text: str) -> Records:
+    """The same jobs by number.
 
     Raises:
         SlurmUnavailableError: It is no list of jobs: squeue did not reach Slurm.
@@ -109,6 +117,12 @@ def same_in_all_versions(tres: str) -> str:
     return tres.replace("gres/", "gres:").replace("=", ":")
 
 
+def exit_code(status: int) -> int:
+    """The exit code in a status as of wait(); as in a shell, 128 and more if a signal ended the script."""
+    killed_by = status & _SIGNAL_BITS
+    return 128 + killed_by if killed_by else status >> 8
+
+
 def at_most(nodes: int, most: int) -> int:
     """Fewest nodes of a job of which Slurm shows so many: it may show more than the most that it asks for."""
     return min(nodes, most) if most else nodes
@@ -135,12 +149,6 @@ def _jobs(record: Record) -> Iterator[SlurmJob]:
         yield replace(job, job_id=f"{array}_{task_id}")
 
 
-def _nice(value: Any) -> int:
-    """A number below 0 comes as what 32 bits without a sign make of it."""
-    nice = _number(value) or 0.0
-    return int(nice if nice < 2**31 else nice - 2**32)
-
-
 def read_tasks(text: str) -> Iterator[int]:
     """The numbers in a list of array tasks, like `1,3-9:2%4`; pieces that are none are left out."""
     for piece in text.partition("%")[0].strip("[]").split(","):
@@ -154,9 +162,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
     get = record.get
     state_name, reason = _text(get("job_state")), _text(get("state_reason"))
     state = job_state(state_name)
-    # As of wait(); as in a shell, 128 and more for a script that a signal ended.
-    status = _whole(get("exit_code"))
-    killed_by = status & _SIGNAL_BITS
+    nice = _whole(get("nice"))
     waits = state is State.PENDING
     nodes = node_names(_text(get("nodes")))
     max_nodes = _whole(get("max_nodes")) if waits else 0
@@ -174,7 +180,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         account=_text(get("account")),
         job_name=_text(get("name")),
         qos=_text(get("qos")),
-        nice=_nice(get("nice")),
+        nice=nice if nice < 2**31 else nice - 2**32,  # one below 0 comes without its sign, of 32 bits
         licenses=_text(get("licenses")),
         memory_per_node_mb=_whole(get("memory_per_node")),
         memory_per_cpu_mb=_whole(get("memory_per_cpu")),
@@ -214,7 +220,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         gpus={} if waits else _gpus_by_node(nodes, get("gres_detail")),
         requeue=get("requeue") is not False,
         restarts=_whole(get("restart_cnt")),
-        exit_code=128 + killed_by if killed_by else status >> 8,
+        exit_code=exit_code(_whole(get("exit_code"))),
         array_id=str(_whole(get("array_job_id")) or ""),
         array_throttle=_whole(get("array_max_tasks")),
         tres=read_tres(("" if waits else _text(get("tres_alloc_str"))) or _text(get("tres_req_str"))),

@@ -16,6 +16,7 @@ from slurm_plugin.client.job_json import (
     RESERVATION_OVER,
     at_most,
     count_gpus,
+    exit_code,
     job_state,
     node_names,
     read_tasks,
@@ -233,8 +234,6 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
     state = job_state(line["State"])
     waits = state is State.PENDING
     max_nodes = details.max_nodes if waits else 0
-    status = whole("exit_code")
-    killed_by = status & 0x7F
     memory_mb = int(number(line["MinMemory"].removesuffix("M")))
     limit_s = read_time_s(line["TimeLimit"])
     return SlurmJob(
@@ -282,7 +281,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         gpus=details.gpus if state in HOLDS_GPUS else {},
         requeue=line["Requeue"] != "0",
         restarts=whole("RestartCnt"),
-        exit_code=128 + killed_by if killed_by else status >> 8,
+        exit_code=exit_code(whole("exit_code")),
         array_id=details.array_id,
         array_throttle=details.array_throttle,
         tres=read_tres(text("tres-alloc")),

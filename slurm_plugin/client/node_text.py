@@ -1,7 +1,7 @@
-"""Reads nodes, reservations, partitions, licences, blocks and settings as scontrol shows them."""
+"""Reads nodes, reservations, partitions, licences, blocks, settings and tables as Slurm shows them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
 
@@ -70,6 +70,20 @@ def read_records(text: str, name_key: str) -> dict[str, dict[str, str]]:
         if name := record.get(name_key):
             records[name] = record
     return records
+
+
+def read_rows(text: str, columns: str) -> Iterator[dict[str, str]]:
+    """The rows, by column, of what sacctmgr or sshare printed by `--parsable2 --noheader`.
+
+    Args:
+        text: What it printed.
+        columns: The columns that it was asked for, with commas between.
+    """
+    names = columns.split(",")
+    for line in text.splitlines():
+        values = line.split("|")
+        if len(values) == len(names):
+            yield dict(zip(names, values, strict=True))
 
 
 def read_settings(text: str) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Reads what Slurm's multifactor priority is made of, as scontrol, sshare and sacctmgr show it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
 
-from slurm_plugin.client.node_text import number, read_records, read_time_s
+from slurm_plugin.client.node_text import number, read_records, read_rows, read_time_s
 from slurm_plugin.client.slurm import PriorityFactors
 
 SHARE_COLUMNS = "Account,User,FairShare"
@@ -50,21 +50,17 @@ def read_partition_factors(text: str) -> dict[str, float]:
 
 def read_qos_factors(text: str) -> dict[str, float]:
     """Factors in what `sacctmgr show qos` printed of the columns above: Priority over the greatest."""
-    return _normalized({name: number(priority) for name, priority in _rows(text, QOS_PRIORITY_COLUMNS)})
+    rows = read_rows(text, QOS_PRIORITY_COLUMNS)
+    return _normalized({row["Name"]: number(row["Priority"]) for row in rows})
 
 
 def read_fair_shares(text: str) -> dict[tuple[str, str], float]:
     """Factors in what `sshare` printed of the columns above, by account and user."""
     return {
-        (account.strip(), user): float(factor)
-        for account, user, factor in _rows(text, SHARE_COLUMNS)
-        if user and _FACTOR.fullmatch(factor)
+        (row["Account"].strip(), row["User"]): float(row["FairShare"])
+        for row in read_rows(text, SHARE_COLUMNS)
+        if row["User"] and _FACTOR.fullmatch(row["FairShare"])
     }
-
-
-def _rows(text: str, columns: str) -> Iterator[list[str]]:
-    rows = (line.split("|") for line in text.splitlines())
-    return (row for row in rows if len(row) == columns.count(",") + 1)
 
 
 def _normalized(priorities: Mapping[str, float]) -> dict[str, float]:

@@ -22,10 +22,9 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Protocol
 
-from slurm_plugin.client.changed_jobs import Records, in_order
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.forwarding import ForwardingSlurm
-from slurm_plugin.client.job_json import HOLDS, at_most, job_state, node_names
+from slurm_plugin.client.job_json import HOLDS, Records, at_most, in_order, job_state, node_names
 from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available, is_blocked
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Reserve

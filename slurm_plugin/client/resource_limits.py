@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
 from slurm_plugin.client.job_json import read_tres
-from slurm_plugin.client.node_text import read_time_s
+from slurm_plugin.client.node_text import read_rows, read_time_s
 
 _OF_QOS = {
     "GrpTRES": "",
@@ -90,7 +90,7 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
     Of a kind of limit that a QOS has, Slurm looks at no association's (Slurm's page on resource limits, its
     hierarchy). An association with one partition takes the place of its user's other one there.
     """
-    all_qos = list(_rows(qos, qos_columns(version)))
+    all_qos = list(read_rows(qos, qos_columns(version)))
     flags = {row["Name"]: frozenset(filter(None, row["Flags"].split(","))) for row in all_qos}
     usage_factors, limit_factors = (
         {row["Name"]: float(row[column]) for row in all_qos if _FACTOR.fullmatch(row[column])}
@@ -102,7 +102,7 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
             name = f"{column} of QOS {row['Name']}"
             for limit in _limits(row, column, ResourceLimit(name, 0, qos=row["Name"], each=each)):
                 of_qos.setdefault((column, limit.of), []).append(limit)
-    rows = list(_rows(associations, ASSOCIATION_COLUMNS))
+    rows = list(read_rows(associations, ASSOCIATION_COLUMNS))
     parents = {row["Account"]: row["ParentName"] for row in rows if not row["User"]}
     accounting = AccountingLimits(
         (), flags, parents, usage_factors=usage_factors, limit_factors=limit_factors
@@ -117,14 +117,6 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
             before = (other for kind in kinds for other in of_qos.get((kind, limit.of), ()))
             limits.append(replace(limit, qos_with_it=frozenset(other.qos for other in before)))
     return replace(accounting, limits=tuple(limits))
-
-
-def _rows(text: str, columns: str) -> Iterator[_Row]:
-    names = columns.split(",")
-    for line in text.splitlines():
-        values = line.split("|")
-        if len(values) == len(names):
-            yield dict(zip(names, values, strict=True))
 
 
 def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLimit]:

@@ -7,7 +7,7 @@ from typing import Any
 from dally.jobs.job import Job
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BlockTopology
-from slurm_plugin.client.changed_jobs import Records
+from slurm_plugin.client.job_json import Records
 from slurm_plugin.client.orders import Order, Reserve
 from slurm_plugin.client.pyslurm_backend import PyslurmSlurm
 from slurm_plugin.client.slurm import (

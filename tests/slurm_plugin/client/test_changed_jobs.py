@@ -7,8 +7,9 @@ from threading import Event
 
 import pytest
 
-from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS, in_order
+from slurm_plugin.client.changed_jobs import REASONS_S, REREAD_LOOKS
 from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.job_json import in_order
 from slurm_plugin.client.orders import ReleaseOnNodes, Requeue
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slurm_plugin.client.changed_jobs import Records
+from slurm_plugin.client.job_json import Records
 from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
 from slurm_plugin.client.pyslurm_backend import REREAD_S, PyslurmSlurm
 from slurm_plugin.client.slurm import (

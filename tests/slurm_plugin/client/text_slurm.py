@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dally.hostlist import fold
-from slurm_plugin.client.changed_jobs import ChangedJobs, in_order
+from slurm_plugin.client.changed_jobs import ChangedJobs
+from slurm_plugin.client.job_json import in_order
 from slurm_plugin.client.slurm import SlurmJob, State
 
 

@@ -1,7 +1,7 @@
 """The configuration files of a private Slurm cluster on one machine: fake GPUs, several slurmd, racks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,7 @@ PRELOADED = "preloaded"
 
 _GPU_TYPE = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 NODE_MEMORY_MB = 64_000
+SPINE = "spine"
 _CPU_MEMORY_MB = 100
 _LOOPBACK = "127.0.0.1"
 _UNSHAPED_BPS = 10e9
@@ -190,7 +191,10 @@ def slurm_conf(spec: LocalClusterSpec) -> str:
     lines = [line for name, line in _LUA.items() if name in spec.lua_files]
     port_of = {name: str(spec.port + number) for number, name in enumerate(spec.node_names(), 1)}
     # As few lines as can be: each command reads them all, and a line for each of 1,024 nodes takes it 0.05 s.
-    for (gpu_type, address), nodes in _alike(spec).items():
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node, gpu_type in spec.types_of().items():
+        alike.setdefault((gpu_type, spec.address(node)), []).append(node)
+    for (gpu_type, address), nodes in alike.items():
         ports = fold([port_of[name] for name in nodes])
         lines.append(
             f"NodeName={fold(nodes)} NodeHostname=localhost NodeAddr={address} Port={ports} "
@@ -204,14 +208,6 @@ def slurm_conf(spec: LocalClusterSpec) -> str:
         )
     settings = settings_conf(spec, CORE_ADDRESS if spec.network else _LOOPBACK)
     return "\n".join([settings + "\n".join([*lines, *spec.extra_conf]), ""])
-
-
-def _alike(spec: LocalClusterSpec) -> dict[tuple[str, str], list[str]]:
-    """The nodes, in order, by what else than their names and ports tells them apart: GPU type and address."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for node, gpu_type in spec.types_of().items():
-        alike.setdefault((gpu_type, spec.address(node)), []).append(node)
-    return alike
 
 
 def gres_conf(spec: LocalClusterSpec) -> str:
@@ -233,9 +229,13 @@ def topology_conf(spec: LocalClusterSpec) -> str:
     if spec.topology is TopologyPlugin.BLOCK:
         blocks = [f"BlockName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
         return "\n".join([*blocks, f"BlockSizes={min(map(len, racks.values()))}"]) + "\n"
-    lines = [f"SwitchName={rack} Nodes={fold(nodes)}" for rack, nodes in racks.items()]
-    top = CORE if spec.network else "spine"
-    return "\n".join([*lines, f"SwitchName={top} Switches={fold(tuple(racks))}"]) + "\n"
+    return tree_conf(racks, CORE if spec.network else SPINE)
+
+
+def tree_conf(racks: Mapping[str, Sequence[str]], top: str) -> str:
+    """The text of topology.conf for racks, by name with their nodes, under one switch."""
+    lines = [f"SwitchName={rack} Nodes={fold(tuple(nodes))}" for rack, nodes in racks.items()]
+    return "\n".join([*lines, f"SwitchName={top} Switches={fold(tuple(racks))}", ""])
 
 
 def local_topology(spec: LocalClusterSpec) -> Topology:

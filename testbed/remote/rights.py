@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from slurm_plugin.admin.checks.gather import admin_level
 from slurm_plugin.admin.checks.site import Finding, Level, ok, problem, some, warning
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.node_text import read_settings
@@ -69,11 +70,7 @@ def find_rights(slurm: HeadNode) -> Rights:
     """
     user, uid = slurm.ask("id", "-un").strip(), int(slurm.ask("id", "-u"))
     settings = read_settings(slurm.ask("scontrol", "show", "config"))
-    admin_level = site_lua = ""
-    if settings.get("AccountingStorageType", "").endswith("slurmdbd"):
-        shown = ("--noheader", "--parsable2", "show", "user", f"name={user}", "format=adminlevel")
-        with suppress(ClusterError):
-            admin_level = slurm.ask("sacctmgr", *shown).strip().lower()
+    site_lua = ""
     # --test-only asks whether a job would be taken, and submits none.
     refusal = _refusal(slurm, f"--partition={slurm.partition}", "--gpus=1")
     refusal = refusal.replace("sbatch: error: ", "").replace("allocation failure: ", "")
@@ -101,7 +98,7 @@ def find_rights(slurm: HeadNode) -> Rights:
         uid,
         slurm.partition,
         settings,
-        admin_level,
+        admin_level(slurm.ask, user, settings),
         refusal,
         frozenset(shared) - {slurm.partition},
         frozenset(marked),

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dally.errors import InputError
-from dally.hostlist import fold
-from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, conf_files, settings_conf
+from slurm_plugin.local_cluster.slurm_files import (
+    SPINE,
+    LocalClusterSpec,
+    conf_files,
+    settings_conf,
+    tree_conf,
+)
 
 PARTITION = "gpu"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CPUS_PER_GPU = 2
-_SPINE = "spine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,6 @@ def _topology(nodes: Sequence[Node]) -> str:
     for node in nodes:
         racks[node.rack].append(node.name)
     for rack in racks:
-        if not _NAME.fullmatch(rack) or rack == _SPINE:
-            raise InputError(f"rack is {rack!r}, must be letters, digits, '.', '_' and '-', and not {_SPINE}")
-    lines = [f"SwitchName={rack} Nodes={fold(tuple(names))}" for rack, names in racks.items()]
-    return "\n".join([*lines, f"SwitchName={_SPINE} Switches={fold(tuple(racks))}", ""])
+        if not _NAME.fullmatch(rack) or rack == SPINE:
+            raise InputError(f"rack is {rack!r}, must be letters, digits, '.', '_' and '-', and not {SPINE}")
+    return tree_conf(racks, SPINE)

@@ -5,6 +5,7 @@ import pwd
 import re
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from itertools import product
@@ -13,7 +14,7 @@ from pathlib import Path
 from dally.cluster import load_cluster
 from dally.cluster.slurm_conf import configured_gres, read_lines
 from dally.cluster.slurm_topology import read_network
-from dally.errors import InputError
+from dally.errors import DallyError, InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
 from slurm_plugin.client.command_line import CommandLine, parse_version
@@ -67,19 +68,26 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
             ),
             nodes=read_records(slurm.read("scontrol", "--oneliner", "show", "nodes"), "NodeName"),
             blocks=slurm.blocks(site.config.partitions if site.config else ()),
-            admin_level=_admin_level(slurm, site.user, settings),
+            admin_level=admin_level(slurm.read, site.user, settings),
         )
     except SlurmUnavailableError as error:
         return replace(site, slurm_error=str(error))
 
 
-def _admin_level(slurm: CommandLine, user: str, settings: Row) -> str:
+def admin_level(ask: Callable[..., str], user: str, settings: Row) -> str:
+    """A user's AdminLevel in Slurm's accounting, in lower case; empty if there is none.
+
+    Args:
+        ask: Runs one of Slurm's commands and gives what it prints.
+        user: The user's name.
+        settings: Slurm's.
+    """
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         return ""
     asked = ("show", "user", f"name={user}", "format=adminlevel")
     try:
-        return slurm.read("sacctmgr", "--noheader", "--parsable2", *asked).strip().lower()
-    except SlurmUnavailableError:
+        return ask("sacctmgr", "--noheader", "--parsable2", *asked).strip().lower()
+    except DallyError:
         return ""
 
 

@@ -239,8 +239,8 @@ def _torchtitan(script: _Script, read_file: ReadFile, gpus: int | None) -> Comma
     if file is None and not any(script.has(name) for name in _TORCHTITAN.values()):
         return None
     config = _toml(file, read_file) if file else {}
-    numbers = {key: _setting(script, config, name) for key, name in _TORCHTITAN.items()}
-    known = {key: number for key, number in numbers.items() if number is not None}
+    texts = {key: (name, _text(script, config, name)) for key, name in _TORCHTITAN.items()}
+    known = {key: _number(name, text) for key, (name, text) in texts.items() if text}
     if known.get("replicate", 1) > 1:
         raise _UnclearError(
             f"{_TORCHTITAN['replicate']} is {known['replicate']}, and plans shard over all of dp"
@@ -264,12 +264,6 @@ def _text(script: _Script, config: Mapping[str, Mapping[str, object]], name: str
     if told is None and isinstance(section, Mapping) and entry in section:
         told = str(section[entry])
     return told or ""
-
-
-def _setting(script: _Script, config: Mapping[str, Mapping[str, object]], name: str) -> int | None:
-    """A whole number that an option says, or the file; None if neither does."""
-    text = _text(script, config, name)
-    return _number(name, text) if text else None
 
 
 def _number(name: str, text: str) -> int:

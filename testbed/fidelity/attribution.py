@@ -69,20 +69,10 @@ class ComparedInterval:
         return self.shared_s if self.interval.step_s is None else self.interval.step_s
 
     @property
-    def kept_steps(self) -> int:
-        """The steps of the interval that were not done again."""
-        return self.interval.steps - self.interval.lost_steps
-
-    @property
     def rest_s(self) -> float:
         """What is left of the interval beside starting up and its steps at their median."""
         whole_s = self.span.end_s - self.span.start_s
         return whole_s - self.span.startup_s - self.interval.steps * self.real_step_s
-
-
-def kept_steps(intervals: Sequence[LiveInterval]) -> int:
-    """The steps that a job's intervals brought it forward."""
-    return sum(interval.steps - interval.lost_steps for interval in intervals)
 
 
 def attribute(
@@ -104,8 +94,8 @@ def attribute(
     training_alone_s = sum(
         done_s * scale * slowdown.alone for done_s, (_, slowdown) in zip(work_s, lasted, strict=True)
     )
-    kept_alone_s = sum(item.kept_steps * item.alone_s for item in ran)
-    kept_shared_s = sum(item.kept_steps * item.shared_s for item in ran)
+    kept_alone_s = sum(item.interval.kept_steps * item.alone_s for item in ran)
+    kept_shared_s = sum(item.interval.kept_steps * item.shared_s for item in ran)
     return ErrorParts(
         waiting_s=wait_s - simulated_wait_s,
         requeued_s=again_s - simulated_again_s,

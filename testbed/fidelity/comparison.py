@@ -10,7 +10,7 @@ from dally.jobs.job import Job
 from dally.profiles.costs import CostModel
 from dally.runs.records import JobRecord
 from dally.runs.summary import Summary, summarise
-from testbed.fidelity.attribution import ComparedInterval, ErrorParts, attribute, kept_steps
+from testbed.fidelity.attribution import ComparedInterval, ErrorParts, attribute
 from testbed.fidelity.chance import Chance, chance
 from testbed.fidelity.live_run import LiveInterval, LiveRun
 from testbed.fidelity.simulated_run import SimulatedRun, load_again, policy_again, simulate_again
@@ -184,7 +184,7 @@ def _why_not(job_id: str, run: LiveRun, simulated: SimulatedRun) -> str:
         return f"really ended as {record.status}"
     if record.jct_s <= 0:
         return f"ended {-record.jct_s:g} s before its submission"
-    if kept_steps(run.intervals.get(job_id, ())) <= 0:
+    if sum(interval.kept_steps for interval in run.intervals.get(job_id, ())) <= 0:
         return "completed, but no step of it was recorded"
     if any(not allocation_of(interval.gpus, topology) for interval in run.intervals[job_id]):
         return "ran on GPUs that the run does not tell, or that are not in its cluster"
@@ -210,7 +210,7 @@ def _job(
 ) -> JobComparison:
     job_id, costs = job.job_id, simulated.costs
     # A job's `duration_s` is its steps at the best placement, so this is the predicted step there.
-    best_s = job.duration_s / kept_steps(run.intervals[job_id])
+    best_s = job.duration_s / sum(interval.kept_steps for interval in run.intervals[job_id])
     intervals = [
         ComparedInterval(interval, span, best_s * slowdown.alone, best_s * slowdown.shared)
         for interval, (span, slowdown) in zip(run.intervals[job_id], real_timed, strict=True)

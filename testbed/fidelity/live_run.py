@@ -40,6 +40,11 @@ class LiveInterval:
     step_s: float | None
     lost_steps: int
 
+    @property
+    def kept_steps(self) -> int:
+        """The steps that were not done again."""
+        return self.steps - self.lost_steps
+
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:

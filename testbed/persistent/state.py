@@ -106,12 +106,10 @@ def read_state(folder: Path) -> PersistentState | None:
     try:
         if found.pop("version") != _VERSION:
             raise PersistentError(f"{path} is of another version of Dally")
-        if "keeper" in found:  # the supervisor's name in files that were written before it had this one
-            found["supervisor"] = found.pop("keeper")
         found["shape"] = read_shape(found["shape"])
         found["supervisor"] = ProcessMark(**found["supervisor"])
         found["holder"] = found["holder"] and ProcessMark(**found["holder"])
-        found["place"] = found.get("place") and SlurmPlace(**found["place"])
+        found["place"] = found["place"] and SlurmPlace(**found["place"])
         return PersistentState(**found)
     except (KeyError, TypeError, AttributeError) as error:
         raise PersistentError(f"{path} is not what `dally testbed up` writes: {error}") from error

@@ -149,11 +149,3 @@ def test_an_empty_folder_holds_nothing_to_clear(tmp_path: Path) -> None:
 def test_more_hosts_than_a_machine_bears_are_refused(racks: tuple[int, ...], said: int) -> None:
     with pytest.raises(InputError, match=f"the racks have {said} hosts, must be 1 to 64 in all"):
         LocalClusterShape(racks)
-
-
-def test_a_state_that_an_earlier_version_wrote_is_read(tmp_path: Path) -> None:
-    state = PersistentState(SHAPE, 17.5, own_mark(), ProcessMark(7, 8), 9)
-    write_state(tmp_path, state)
-    file = tmp_path / STATE_FILE
-    file.write_text(file.read_text().replace('"supervisor"', '"keeper"'))
-    assert read_state(tmp_path) == state

@@ -6,7 +6,7 @@ Sources: Slurm's pages Multifactor Priority Plugin and Fair Tree Fairshare Algor
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.jobs.job import Job
+from dally.profiles.decoding import decode
 from dally.state import ClusterState, JobState
 
 ON = "on"
@@ -105,48 +106,16 @@ def parse_priorities(table: Mapping[str, Any]) -> PrioritySettings:
     Raises:
         InputError: A key is unknown or a value is wrong.
     """
-    numbers = {name: value for name, value in table.items() if name not in ("accounts", "users")}
-    read = _numbers(PrioritySettings, numbers, "")
+    settings = decode(PrioritySettings, table)
     for name in ("max_age_s", "half_life_s"):
-        if read.get(name) == 0:
+        if getattr(settings, name) == 0:
             raise InputError(f"{name} is 0, must be a positive number")
-    if read.get("period_s", _LEAST_PERIOD_S) < _LEAST_PERIOD_S:
-        raise InputError(f"period_s is {read['period_s']:g}, must be {_LEAST_PERIOD_S:g} or more")
-    accounts = {name: _account(name, each) for name, each in _tables(table, "accounts").items()}
-    users = {
-        name: UserSettings(**_numbers(UserSettings, each, f"users.{name}."))
-        for name, each in _tables(table, "users").items()
-    }
-    return PrioritySettings(**read, accounts=accounts, users=users)
-
-
-def _tables(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise InputError(f"{key} must be tables, like [{key}.NAME]")
-    return found
-
-
-def _account(name: str, table: Mapping[str, Any]) -> AccountSettings:
-    users = table.get("users", [])
-    if not isinstance(users, list) or not all(isinstance(each, str) for each in users):
-        raise InputError(f"accounts.{name}.users is {users!r}, must be a list of names")
-    numbers = {key: value for key, value in table.items() if key != "users"}
-    read = _numbers(AccountSettings, numbers, f"accounts.{name}.")
-    if read.get("qos_factor", 0.0) > 1:
-        raise InputError(f"accounts.{name}.qos_factor is {read['qos_factor']:g}, must be 0 to 1")
-    return AccountSettings(**read, users=tuple(users))
-
-
-def _numbers(kind: type[Any], table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The numbers of a table, of the fields of a dataclass that are numbers."""
-    known = [each.name for each in fields(kind) if isinstance(each.default, float)]
-    for key, value in table.items():
-        if key not in known:
-            raise InputError(f"unknown key {where}{key}; valid: {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
-            raise InputError(f"{where}{key} is {value!r}, must be a number of 0 or more")
-    return {key: float(value) for key, value in table.items()}
+    if settings.period_s < _LEAST_PERIOD_S:
+        raise InputError(f"period_s is {settings.period_s:g}, must be {_LEAST_PERIOD_S:g} or more")
+    for name, account in settings.accounts.items():
+        if account.qos_factor > 1:
+            raise InputError(f"accounts.{name}.qos_factor is {account.qos_factor:g}, must be 0 to 1")
+    return settings
 
 
 class FairTree:

@@ -1,4 +1,4 @@
-"""Checked dataclasses out of plain JSON data: unknown keys, missing ones and wrong values are named."""
+"""Checked dataclasses out of plain data, JSON or TOML: what is unknown, missing or wrong is named."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _Value = TypeVar("_Value")
 
 
 def decode(kind: type[_Value], value: object) -> _Value:
-    """Build a dataclass, nested ones too, from what `json.loads` gave.
+    """Build a dataclass, nested ones too, from what `json.loads` or a reader of TOML gave.
 
     Fields may be numbers of 0 or more, strings, booleans, enumerations of strings, dataclasses, None, tuples
     of any of these and mappings from strings to them.
@@ -92,5 +92,5 @@ def _items(value: object, place: str) -> Mapping[str, object]:
 
 def shown(value: object) -> str:
     """A value as JSON, cut to what a message can hold."""
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)  # TOML has dates, which JSON has not
     return text if len(text) <= 40 else text[:37] + "..."

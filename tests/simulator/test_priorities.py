@@ -1,3 +1,4 @@
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,10 @@ def test_a_file_says_weights_and_shares(tmp_path: Path) -> None:
         ({"period_s": 1e-9}, "period_s is 1e-09, must be 1 or more"),
         ({"accounts": {"a": {"share": 1}}}, "unknown key accounts.a.share; valid: shares, qos_factor"),
         ({"accounts": {"a": {"qos_factor": 2}}}, "accounts.a.qos_factor is 2, must be 0 to 1"),
-        ({"accounts": {"a": {"users": "ann"}}}, "accounts.a.users is 'ann', must be a list of names"),
-        ({"users": 3}, r"users must be tables, like \[users.NAME\]"),
+        ({"accounts": {"a": {"users": "ann"}}}, 'accounts.a.users is "ann", must be a list'),
+        ({"users": 3}, "users is 3, must be an object"),
+        ({"users": {"bob": 3}}, "users.bob is 3, must be an object"),
+        ({"weight_age": date(2026, 1, 1)}, "weight_age is .2026-01-01., must be a number of 0 or more"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(table: dict[str, object], said: str) -> None:

@@ -60,13 +60,15 @@ def blaming_extension(group: str, name: str) -> Iterator[None]:
         point = next((point for point in _entry_points(group) if point.name == name), None)
         if point is None:
             raise
-        # The last place in the extension's own module on the way to the error.
-        line, step = "", error.__traceback__
-        while step is not None:
-            if step.tb_frame.f_globals.get("__name__") == point.module:
-                line = f", line {step.tb_lineno}"
-            step = step.tb_next
-        told = " ".join(str(error).split())
-        raise ExtensionError(
-            f"{group} {name!r} ({point.module}{line}) is broken: {type(error).__name__}: {told}"
-        ) from error
+        raise ExtensionError(broken_line(f"{group} {name!r}", point.module, error)) from error
+
+
+def broken_line(what: str, module: str, error: Exception) -> str:
+    """One line: what is broken, the last place in its own module on the way to the error, and the error."""
+    line, step = "", error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_globals.get("__name__") == module:
+            line = f", line {step.tb_lineno}"
+        step = step.tb_next
+    told = " ".join(str(error).split())
+    return f"{what} ({module}{line}) is broken: {type(error).__name__}: {told}"

@@ -9,6 +9,7 @@ from math import inf, isfinite
 from typing import Any
 
 from dally.errors import DallyError, InputError
+from dally.extensions import broken_line
 from dally.policies.base import Policy
 from dally.spec import given_up, now_called, spec_knobs, spec_name
 from dally.state import ClusterState
@@ -93,7 +94,7 @@ def blaming(policy: type[Policy]) -> Iterator[None]:
     except Exception as error:
         if policy.__module__.partition(".")[0] == __name__.partition(".")[0]:
             raise
-        raise PolicyError(_broken(policy.name, policy.__module__, error)) from error
+        raise PolicyError(broken_line(f"policy {policy.name!r}", policy.__module__, error)) from error
 
 
 def policy_names() -> list[str]:
@@ -114,7 +115,7 @@ def policy_type(name: str) -> type[Policy]:
         try:
             found = others[name].load()
         except Exception as error:  # it runs another package's code, which may fail in any way
-            raise PolicyError(_broken(name, others[name].module, error)) from error
+            raise PolicyError(broken_line(f"policy {name!r}", others[name].module, error)) from error
     else:
         raise InputError(f"unknown policy {name!r}{now_called(name)}; valid: {', '.join(policy_names())}")
     if not (isinstance(found, type) and issubclass(found, Policy)):
@@ -159,17 +160,6 @@ def knobs(policy: type[Policy]) -> list[Knob]:
 
 def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _broken(name: str, module: str, error: Exception) -> str:
-    """One line: the policy, the last place in its module on the way to the error, and the error."""
-    line, step = "", error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_globals.get("__name__") == module:
-            line = f", line {step.tb_lineno}"
-        step = step.tb_next
-    told = " ".join(str(error).split())
-    return f"policy {name!r} ({module}{line}) is broken: {type(error).__name__}: {told}"
 
 
 def _check(name: str, policy: type[Policy]) -> None:

@@ -1,5 +1,6 @@
 """How a training is split over its GPUs: the sizes of its parallel axes, as text such as `tp=8,pp=4,dp=2`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from math import prod
@@ -98,16 +99,7 @@ class Parallelism:
         Raises:
             InputError: A key is unknown or named twice, or a value is not valid; one line says which.
         """
-        values: dict[str, object] = {}
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, value = (piece.strip() for piece in part.partition("="))
-            if not equals or name not in PLAN_KEYS:
-                raise InputError(
-                    f"plan: {part!r} is not a part of a plan; valid: {', '.join(PLAN_KEYS)}, as tp=8"
-                )
-            if name in values:
-                raise InputError(f"plan: {name} is named twice")
-            values[name] = _value(name, value)
+        values = {name: _value(name, value) for name, value in split_plan(text, PLAN_KEYS).items()}
         return cls(**values)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -124,6 +116,23 @@ PLAN_KEYS = tuple(each.name for each in fields(Parallelism))
 """The keys of a plan's text."""
 
 _YES_NO = {"yes": True, "no": False}
+
+
+def split_plan(text: str, keys: Sequence[str]) -> dict[str, str]:
+    """The parts of a plan's text, by key; their values are not looked at.
+
+    Raises:
+        InputError: A key is none of these, or is named twice.
+    """
+    parts: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in keys:
+            raise InputError(f"plan: {part!r} is not a part of a plan; valid: {', '.join(keys)}, as tp=8")
+        if name in parts:
+            raise InputError(f"plan: {name} is named twice")
+        parts[name] = value
+    return parts
 
 
 def _value(name: str, text: str) -> object:

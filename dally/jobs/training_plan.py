@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dally.errors import InputError
-from dally.jobs.parallelism import PLAN_KEYS, Parallelism
+from dally.jobs.parallelism import PLAN_KEYS, Parallelism, split_plan
 
 PRECISIONS = ("bf16", "fp8", "fp4")
 """Of matrix products with weights."""
@@ -92,16 +92,7 @@ def plan_parts(text: str) -> dict[str, str]:
     Raises:
         InputError: A key is unknown or named twice.
     """
-    parts: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in (*PLAN_KEYS, *_KEYS):
-            valid = ", ".join((*PLAN_KEYS, *_KEYS))
-            raise InputError(f"plan: {part!r} is not a part of a plan; valid: {valid}, as tp=8")
-        if name in parts:
-            raise InputError(f"plan: {name} is named twice")
-        parts[name] = value
-    return parts
+    return split_plan(text, (*PLAN_KEYS, *_KEYS))
 
 
 def plan_text(parts: Mapping[str, str]) -> str:

@@ -1,7 +1,5 @@
 """Classes of jobs by priority: how far a scheduler may reorder jobs that wait."""
 
-from collections.abc import Iterable
-
 from dally.errors import InputError
 
 DEFAULT_RATIO = 0.75
@@ -16,16 +14,6 @@ def check_ratio(ratio: float) -> None:
     """
     if not 0 <= ratio <= 1:
         raise InputError(f"priority_ratio is {ratio:g}, must be 0 (priorities do not count) to 1")
-
-
-def least_of_best_class(priorities: Iterable[float], ratio: float) -> float:
-    """The least priority of the best class: all of at least `ratio` of the greatest priority are in it.
-
-    Args:
-        priorities: Of all jobs that wait, 0 or more each; at least one.
-        ratio: See `ClusterState.priority_ratio`.
-    """
-    return ratio * max(priorities)
 
 
 def may_take_gpus(priority: float, victim: float, ratio: float) -> bool:

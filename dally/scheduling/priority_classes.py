@@ -6,7 +6,7 @@ from heapq import nsmallest
 from math import inf
 
 from dally.cluster.topology import Allocation
-from dally.jobs.priority import least_of_best_class, may_take_gpus
+from dally.jobs.priority import may_take_gpus
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
@@ -53,7 +53,7 @@ class PriorityClasses:
         state, jobs = self._state, self._state.jobs
         if state.waiting or state.behind:
             waiting = (jobs[name].priority for names in (state.waiting, state.behind) for name in names)
-            least = least_of_best_class(waiting, self._ratio)
+            least = self._ratio * max(waiting)  # of the best class
             for job in [jobs[name] for name in state.waiting if jobs[name].priority < least]:
                 state.set_behind(job.job_id)
                 self._waits.pop(job.job_id, None)

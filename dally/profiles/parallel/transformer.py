@@ -89,11 +89,6 @@ class Transformer:
         return self.layers * layer + self.embedding_parameters * (1 if self.tied else 2)
 
     @property
-    def active_parameters(self) -> int:
-        """Weights that one token is multiplied with, the output layer among them."""
-        return self.layers * (self.dense_parameters + self.routed_parameters) + self.embedding_parameters
-
-    @property
     def split_ffn(self) -> int:
         """Inner width that one token goes through in a layer, counted by matrices of two."""
         inner = self.ffn * self.top_k + self.shared_ffn if self.experts else self.ffn

@@ -1,11 +1,7 @@
 import pytest
 
 from dally.errors import InputError
-from dally.jobs.priority import check_ratio, least_of_best_class, may_take_gpus
-
-
-def test_the_best_class_reaches_down_to_the_ratio_of_the_best() -> None:
-    assert least_of_best_class([100.0, 400.0, 300.0], 0.75) == 300
+from dally.jobs.priority import check_ratio, may_take_gpus
 
 
 def test_a_job_may_take_gpus_of_those_that_it_has_the_ratio_of() -> None:

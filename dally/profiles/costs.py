@@ -101,9 +101,8 @@ class CostModel(CorrectedIterations):
         self._filters: set[frozenset[str]] = set()
         self._restarts_as = self
 
-    def _remembered(self) -> tuple[dict[Any, Any], ...]:
-        """What was worked out by model, which begins each key."""
-        return (
+    def _forget_costs(self, model: str | None) -> None:
+        remembered: tuple[dict[Any, Any], ...] = (
             self._predictions,
             self._by_plan,
             self._costs,
@@ -113,10 +112,8 @@ class CostModel(CorrectedIterations):
             self._type_speeds,
             self._worker_speeds,
         )
-
-    def _forget_costs(self, model: str | None) -> None:
-        for each in self._remembered():
-            for key in [key for key in each if model in (None, key[0])]:
+        for each in remembered:
+            for key in [key for key in each if model in (None, key[0])]:  # the model begins each key
                 del each[key]
 
     def _count_filter(self, machines: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib import resources
 from math import log
@@ -19,17 +19,23 @@ from dally.errors import InputError
 from dally.jobs.parallelism import Parallelism
 from dally.jobs.training_plan import PRECISIONS
 from dally.profiles.decoding import decode, shown
+from dally.profiles.events import Event
 from dally.profiles.gpu_types import same_type
-from dally.profiles.schema import EVENT_SCHEMA, SCHEMA, Profile, ProfileMode, Restart
+from dally.profiles.schema import (
+    EVENT_SCHEMA,
+    SCHEMA,
+    Compute,
+    Env,
+    Model,
+    Profile,
+    ProfileMode,
+    Restart,
+)
 from dally.profiles.stand_ins import StandIn, at_speed, choose_stand_in, stand_in_lines
 from dally.spec import now_called
 
-_RESTART = Restart()
 _UNSAFE = re.compile(r"[^\w.]+")
 """What names of models and GPU types may hold and names of files should not."""
-
-_LATER = ("stage", "to", "loads", "sent_s")
-"""Fields of events that are left out where they say nothing."""
 
 _ANY = "any"
 """What messages and `remove_profile` call the GPU type of a profile that is of none alone."""
@@ -415,30 +421,21 @@ def _model_and_type(path: Path) -> tuple[str, str | None] | None:
 def format_profile(profile: Profile) -> str:
     """A profile as JSON text, as `parse_profile` reads it; later additions only where they say something."""
     data = asdict(profile)
-    if not profile.compute.fixed_s:
-        del data["compute"]["fixed_s"]
-    if profile.model.precision is None:
-        del data["model"]["precision"]
-    if not profile.compute.other_batches:
-        del data["compute"]["other_batches"]
-    if not profile.compute.stages:
-        del data["compute"]["stages"]
-    data["events"] = [
-        {key: value for key, value in event.items() if key not in _LATER or value not in (None, ())}
-        for event in data["events"]
-    ]
-    if profile.learning is None:
-        del data["learning"]
-    for name in ("plan", "events", "curves"):
-        if not data[name]:
-            del data[name]
-    data["restart"] = {
-        key: value
-        for key, value in data["restart"].items()
-        if key in ("base_s", "per_gpu_s") or value != getattr(_RESTART, key)
-    }
-    data["env"] = {key: value for key, value in data["env"].items() if value not in (None, ())}
+    for event in data["events"]:
+        _leave_out(event, Event, ("stage", "to", "loads", "sent_s"))
+    _leave_out(data["compute"], Compute, ("fixed_s", "other_batches", "stages"))
+    _leave_out(data["model"], Model, ("precision",))
+    _leave_out(data["restart"], Restart, ("first_s", "first_per_gpu_s", "resize_s"))
+    _leave_out(data["env"], Env, [*data["env"]])
+    _leave_out(data, Profile, ("learning", "plan", "events", "curves"))
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def _leave_out(data: dict[str, Any], kind: type[Any], names: Collection[str]) -> None:
+    """Leave those of some fields out of a dataclass's data that have their default."""
+    for each in fields(kind):
+        if each.name in names and data[each.name] == each.default:
+            del data[each.name]
 
 
 def parse_profile(text: str, source: str) -> Profile:

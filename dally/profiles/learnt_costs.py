@@ -181,9 +181,7 @@ class LearntCosts:
         job = job or JobSums(name, prior.job)
         fresh = since_s != job.since_s
         if fresh:
-            variance = RUN_SPREAD**2 + (SHARED_SPREAD**2 if shared else 0.0)
-            self.checks[job_id] = self._check(pool, job, step_s, prediction, level, shared, gpu_type)
-            self._count(pool, job, step_s, prediction, level, variance, gpu_type)
+            self.checks[job_id] = self._count(pool, job, step_s, prediction, level, shared, gpu_type)
             job.since_s = since_s
             self._jobs[job_id] = job
             self._forget()
@@ -195,7 +193,7 @@ class LearntCosts:
             self.checks[job_id] = replace(before, step_s=step_s, shared=shared)
         return False
 
-    def _check(
+    def _count(
         self,
         pool: FactorPool,
         job: JobSums,
@@ -205,35 +203,19 @@ class LearntCosts:
         shared: bool,
         gpu_type: str,
     ) -> StepCheck:
-        """Before the job itself has a say in what is expected of it."""
-        pace, waiting = pool.log_factors(level, gpu_type)
-        share, expected_s = _share(prediction, exp(pace), exp(waiting))
-        variance = pool.variance(pool.row(share, level, gpu_type)) + job.spread**2 + RUN_SPREAD**2
-        variance += SHARED_SPREAD**2 if shared else 0.0
-        predicts = pool.prior.pace < FREE_SPREAD
-        return StepCheck(step_s, expected_s if predicts else None, sqrt(variance), level, shared)
-
-    def _count(
-        self,
-        pool: FactorPool,
-        job: JobSums,
-        step_s: float,
-        prediction: Prediction,
-        level: int,
-        variance: float,
-        gpu_type: str,
-    ) -> None:
-        """Count one more run of a job, linearized where it comes to lie."""
-        outside = 1.0
+        """Count one more run of a job, linearized where it comes to lie; it against what was expected."""
+        variance, outside = RUN_SPREAD**2 + (SHARED_SPREAD**2 if shared else 0.0), 1.0
         pool.add(job, -1)
         for turn in range(_ROUNDS):
             pace, waiting = pool.log_factors(level, gpu_type)
             share, expected_s = _share(prediction, exp(pace), exp(waiting))
             row = pool.row(share, level, gpu_type)
             off = log(step_s / expected_s)
-            if turn == 0:
+            if turn == 0:  # before the run itself has a say in what is expected
                 sigma = sqrt(pool.variance(row) + job.spread**2 + variance)
                 outside = max(1.0, abs(off) / (OUTLIER * sigma))
+                expected = expected_s if pool.prior.pace < FREE_SPREAD else None
+                check = StepCheck(step_s, expected, sigma, level, shared)
             z = off + pace + share * waiting
             trial = replace(job, rows=[*job.rows], squares=[[*line] for line in job.squares])
             trial.products = [*job.products]
@@ -245,6 +227,7 @@ class LearntCosts:
                 pool.add(trial, -1)
         job.runs, job.weight, job.seen = trial.runs, trial.weight, trial.seen
         job.rows, job.squares, job.products = trial.rows, trial.squares, trial.products
+        return check
 
     def _believe(self, name: PoolName) -> bool:
         """Believe what a pool says now, if that is not nearly what is believed."""

@@ -323,6 +323,11 @@ class FreeGpus:
         domain = None if pool is None else pool.best_domain(gang.units, level)
         return None if domain is None else self.pack(domain, gang)
 
+    def find_closest(self, gang: Gang) -> Allocation | None:
+        """The closest free GPUs for a gang; None if there are too few in any one domain."""
+        level = self.lowest_level(gang)
+        return None if level is None else self.find(gang, level)
+
     def machine_among(self, machines: int, gang: Gang) -> int | None:
         """The best-fitting machine, of a bit set of machine indexes, that holds the gang; None if none."""
         pool = self._pool(gang.gpu_type, machines=gang.machines, whole_blocks=gang.whole_blocks)

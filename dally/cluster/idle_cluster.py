@@ -80,9 +80,7 @@ class IdleCluster:
 
     def closest(self, gang: Gang, gpu_type: str) -> Allocation | None:
         """The closest placement of a gang on one type; None if the cluster has too few of that."""
-        typed = gang._replace(gpu_type=gpu_type)
-        level = self._free.lowest_level(typed)
-        return None if level is None else self._free.find(typed, level)
+        return self._free.find_closest(gang._replace(gpu_type=gpu_type))
 
     def best_placements(self, gang: Gang) -> list[Allocation]:
         """The closest placement of a gang on each GPU type it may use, else on all types mixed.

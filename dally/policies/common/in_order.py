@@ -99,8 +99,7 @@ class InOrder(Policy):
         self.ends.add(job, self.end_s(job))
 
     def repaced(self, job: JobState, now: float) -> None:
-        self.ends.remove(job)
-        self.ends.add(job, self.end_s(job))
+        self.ends.move(job, self.end_s(job))
 
     def revised(self, job: JobState, now: float) -> None:
         super().revised(job, now)

@@ -29,12 +29,6 @@ def closest(free: FreeGpus, job: Job, lowest: int, highest: int) -> Placement | 
     return None if allocation is None else Placement(allocation, level)
 
 
-def find_gpus(free: FreeGpus, gang: Gang) -> Allocation | None:
-    """The closest free GPUs for a gang; None if there are too few in any one domain."""
-    level = free.lowest_level(gang)
-    return None if level is None else free.find(gang, level)
-
-
 def accepted(gang: Gang) -> str:
     """Which free GPUs are counted for a gang, in words; see `FreeGpus.usable`."""
     if gang.segment is not None:

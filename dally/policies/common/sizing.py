@@ -8,7 +8,7 @@ from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, JobKind
 from dally.plan import Decision, Migrate, Preempt, Resize, Start
 from dally.policies.common.estimates import restart_s
-from dally.policies.common.placements import find_gpus, takers
+from dally.policies.common.placements import takers
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -157,7 +157,7 @@ class _SizePlan:
             gang = self._gang(job)._replace(gpu_type=gpu_type)
             at_hand = self._free.held(self._state.topology.root.index, gang) * (gang.per_machine or 1)
             gang = gang._replace(gpus=min(gpus, at_hand))
-            place = find_gpus(self._free, gang) if gang.gpus >= job.job.least_gpus else None
+            place = self._free.find_closest(gang) if gang.gpus >= job.job.least_gpus else None
             if place is not None:
                 places.append(place)
         return min(places, key=lambda place: self._slowdown(job, place), default=None)

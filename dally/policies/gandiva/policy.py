@@ -125,8 +125,7 @@ class Gandiva(Policy):
 
     def repaced(self, job: JobState, now: float) -> None:
         if job in self.scattered:
-            self.scattered.remove(job)
-            self.scattered.add(job, -job.end_s())
+            self.scattered.move(job, -job.end_s())
 
     def stopped(self, job: JobState, now: float) -> None:
         self._drop(job)

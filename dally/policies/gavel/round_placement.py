@@ -8,7 +8,6 @@ from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Gang
 from dally.policies.common.arrays import Flags, Floats
-from dally.policies.common.placements import find_gpus
 from dally.policies.common.rounds import RoundTarget
 from dally.policies.gavel.round_credits import RoundCredits
 from dally.policies.gavel.shares import Demand
@@ -223,7 +222,7 @@ class RoundPlacement:
             gang = job.job.gang
             if pool < self._pools.mixed:
                 gang = gang._replace(gpu_type=self._pools.types[pool])
-            found = find_gpus(self._free, gang)
+            found = self._free.find_closest(gang)
             if found is None:
                 lost.append(place)
             else:

@@ -116,14 +116,12 @@ class Servers:
             (self.gpu_types == names.index(name)) & accepted
             for name in sorted(speeds, key=lambda each: -speeds[each])
         ]
+        counts = [enumerate(np.where(each, self.gpus, 0).tolist()) for each in found]
         return tuple(
-            each for each in found if most_units(self.topology, gang, self._counts(each)) >= gang.units
+            each
+            for each, gpus in zip(found, counts, strict=True)
+            if most_units(self.topology, gang, gpus) >= gang.units
         )
-
-    def _counts(self, machines: Flags) -> list[tuple[int, int]]:
-        """Machines, with their GPUs."""
-        places = np.flatnonzero(machines)
-        return list(zip(places.tolist(), self.gpus[places].tolist(), strict=True))
 
 
 class Market:

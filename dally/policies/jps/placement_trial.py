@@ -7,7 +7,6 @@ from dally.cluster.free import FreeGpus, placed
 from dally.cluster.topology import Allocation, Topology
 from dally.jobs.job import Job, JobKind
 from dally.policies.common.estimates import stretch_s
-from dally.policies.common.placements import find_gpus
 from dally.policies.common.sizing import change_s
 from dally.profiles.costs import CostModel
 from dally.state import ClusterState, JobState
@@ -118,7 +117,7 @@ def find_gang(free: FreeGpus, costs: CostModel, job: Job, counts: Counts) -> All
     placed = [allocation for option in options if (allocation := _find(free, job, option))]
     if placed:
         return min(placed, key=lambda allocation: costs.cost(job, allocation).slowdown)
-    return find_gpus(free, job.gang)
+    return free.find_closest(job.gang)
 
 
 def keep_part(topology: Topology, job: Job, held: Allocation, counts: Counts) -> Allocation:
@@ -165,7 +164,7 @@ def _find(free: FreeGpus, job: Job, counts: Counts) -> Allocation | None:
     """Free GPUs, of each type at the lowest level that holds them; None if there are none."""
     parts: list[tuple[int, int]] = []
     for gpu_type, gpus in counts.items():
-        found = find_gpus(free, job.gang._replace(gpus=gpus, gpu_type=gpu_type))
+        found = free.find_closest(job.gang._replace(gpus=gpus, gpu_type=gpu_type))
         if found is None:
             return None
         parts += found

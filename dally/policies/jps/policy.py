@@ -89,8 +89,7 @@ class JointPlacement(Policy):
             self.movers[job.order] = job
 
     def repaced(self, job: JobState, now: float) -> None:
-        self.ends.remove(job)
-        self.ends.add(job, job.end_s())
+        self.ends.move(job, job.end_s())
 
     def stopped(self, job: JobState, now: float) -> None:
         self._drop(job)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dally.cluster.topology import Allocation
-from dally.policies.common.placements import find_gpus
 from dally.policies.common.sizing import held_gpus, needs_no_checkpoint, shrunk
 from dally.state import ClusterState, JobState
 
@@ -100,7 +99,7 @@ class SchedulePlacement:
         free, gang = self.state.free, job.job.gang._replace(gpus=gpus)
         types = self.state.topology.gpu_types if gang.gpu_type is None else ()
         for gpu_type in (gang.gpu_type, *(types if len(types) > 1 else ())):
-            place = find_gpus(free, gang._replace(gpu_type=gpu_type))
+            place = free.find_closest(gang._replace(gpu_type=gpu_type))
             if place is not None:
                 yield place
 

@@ -9,7 +9,6 @@ from dally.jobs.job import Job
 from dally.policies.base import Cache
 from dally.policies.common.arrays import Floats, Ints
 from dally.policies.common.elastic_speeds import MOST_REMEMBERED, speeds_key
-from dally.policies.common.placements import find_gpus
 from dally.profiles.costs import CostModel
 from dally.state import JobState
 
@@ -65,7 +64,7 @@ class PlacedSpeeds:
     def _close_and_apart(self, job: Job, gpu_type: str, gpus: int, done: float) -> tuple[float, float]:
         """The speed close together and that apart, as evenly as can be on twice as many machines."""
         gang = job.gang._replace(gpus=gpus, gpu_type=gpu_type)
-        close = find_gpus(self._idle, gang)
+        close = self._idle.find_closest(gang)
         if close is None:
             mixed = 1 / self._costs.ideal(job, gpus, done).slowdown
             return mixed, mixed
@@ -73,7 +72,7 @@ class PlacedSpeeds:
         machines = min(gpus, 2 * len(close))
         share = ceil(gpus / machines)
         even = gang._replace(gpus=share * machines, per_machine=share)
-        found = None if gang.per_machine else find_gpus(self._idle, even)
+        found = None if gang.per_machine else self._idle.find_closest(even)
         if found is None:
             return speed, speed
         fewer = share * machines - gpus

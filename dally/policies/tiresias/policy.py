@@ -223,8 +223,7 @@ class Tiresias(Policy):
             service = self._service[job.job_id]
             if job in self.running:  # down one queue
                 service.queue += 1
-                self.running.remove(job)
-                self.running.add(job, *self.key(job))
+                self.running.move(job, *self.key(job))
                 self._set_due(job, self._demotion_s(job, job.since_s))
             else:  # back to the top
                 self.waiting.remove(job)

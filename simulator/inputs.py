@@ -155,7 +155,7 @@ def load_scenario(inputs: Inputs) -> Scenario:
         too_large=_rescaled(too_large, scale),
         outages=outages,
         checkpoint_s=inputs.checkpoint_s,
-        facts=_facts(inputs, workload, scale) | _priority_facts(priorities, ratio),
+        facts=_facts(inputs, workload, scale, priorities, ratio),
         knows=knows,
         contention=inputs.contention,
         batch_split=inputs.batch_split,
@@ -249,7 +249,9 @@ def _outages(inputs: Inputs, topology: Topology) -> Callable[[], Iterable[Outage
     return lambda: outages
 
 
-def _facts(inputs: Inputs, workload: Workload, scale: float) -> dict[str, Any]:
+def _facts(
+    inputs: Inputs, workload: Workload, scale: float, priorities: PrioritySettings | None, ratio: float
+) -> dict[str, Any]:
     """Where everything came from, for run.json."""
     return {
         "seed": inputs.seed,
@@ -283,8 +285,5 @@ def _facts(inputs: Inputs, workload: Workload, scale: float) -> dict[str, Any]:
             "mtbf_h": inputs.mtbf_h,
             "repair_h": inputs.repair_h if inputs.mtbf_h else None,
         },
+        **({} if priorities is None else {"priorities": asdict(priorities), "priority_ratio": ratio}),
     }
-
-
-def _priority_facts(priorities: PrioritySettings | None, ratio: float) -> dict[str, Any]:
-    return {} if priorities is None else {"priorities": asdict(priorities), "priority_ratio": ratio}

@@ -152,7 +152,10 @@ class FairTree:
         for (account, user), usage in self._usage.items():
             accounts[account] += usage
             shares[account] += self._shares_of_user(user)
-        levels = {name: _level(self._shares_of_account(name), usage) for name, usage in accounts.items()}
+        levels = {
+            name: _level(self._settings.accounts.get(name, AccountSettings()).shares, usage)
+            for name, usage in accounts.items()
+        }
         by_level: defaultdict[float, list[Payer]] = defaultdict(list)
         for payer in self._usage:
             by_level[levels[payer[0]]].append(payer)
@@ -167,9 +170,6 @@ class FairTree:
                 factors |= dict.fromkeys(alike, rank / count)
                 rank -= len(alike)
         return factors
-
-    def _shares_of_account(self, account: str) -> float:
-        return self._settings.accounts.get(account, AccountSettings()).shares
 
     def _shares_of_user(self, user: str) -> float:
         return self._settings.users.get(user, UserSettings()).shares

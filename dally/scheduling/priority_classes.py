@@ -1,6 +1,6 @@
 """Keeps jobs behind those of much higher priority, whatever the policy: it sees the best class only."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from heapq import nsmallest
 from math import inf
@@ -145,7 +145,8 @@ class PriorityClasses:
                 if placement is None:
                     continue
                 if promised is None:
-                    ends += self._releases(now)
+                    running = map(state.jobs.__getitem__, state.running)
+                    ends += [(max(now, each.end_s()), each.allocation) for each in running]
                     promised = reserve(free, head.job, accepts(head), sorted(ends))
                 job_end_s = end_s(job, placement.allocation)
                 left = promised.after(free, placement.allocation, job_end_s)
@@ -160,11 +161,6 @@ class PriorityClasses:
                 promised = left
                 starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
         return starts
-
-    def _releases(self, now: float) -> Iterator[Release]:
-        """When running jobs leave their GPUs, as is believed."""
-        running = map(self._state.jobs.__getitem__, self._state.running)
-        return ((max(now, job.end_s()), job.allocation) for job in running)
 
     def _new_waits(self, started: Iterable[str]) -> list[Wait]:
         """Why jobs wait that the policy does not see, of those for which that is not on record yet."""

@@ -132,7 +132,9 @@ def _draft(row: dict[str, str]) -> Draft | Omission:
     status = row["State"].partition(" ")[0]
     if status in _UNFINISHED:
         return Omission.UNFINISHED
-    elapsed_s = _elapsed_s(row)
+    elapsed_s = (
+        number(row["ElapsedRaw"], "ElapsedRaw") if "ElapsedRaw" in row else _span_s(row["Elapsed"], "Elapsed")
+    )
     unplaced = elapsed_s == 0 and not row.get("AllocTRES", "unknown")
     if unplaced or row.get("Start", "unknown") in _NO_DATE:
         return Omission.NEVER_STARTED
@@ -169,13 +171,6 @@ def _arrival_s(row: dict[str, str], start_s: float | None) -> float:
     if eligible_s is None or (start_s is not None and eligible_s > start_s):
         return submit_s
     return max(submit_s, eligible_s)
-
-
-def _elapsed_s(row: dict[str, str]) -> float:
-    """How long a job ran, seconds."""
-    if "ElapsedRaw" in row:
-        return number(row["ElapsedRaw"], "ElapsedRaw")
-    return _span_s(row["Elapsed"], "Elapsed")
 
 
 def _limit_s(row: dict[str, str]) -> float | None:

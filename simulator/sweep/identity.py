@@ -10,7 +10,6 @@ from pathlib import Path
 
 import dally
 from dally.policies.registry import parse_policy
-from simulator.inputs import Inputs
 from simulator.sweep.plan import SweepTask
 
 _COMMON = ("simulator.scenario", "simulator.inputs")
@@ -20,19 +19,16 @@ _DALLY = Path(dally.__file__).parent
 
 def task_key(task: SweepTask) -> str:
     """A key of 16 hex digits, equal for two tasks only if they must give the same result."""
+    inputs = task.inputs
+    sources = inputs.trace, inputs.cluster, inputs.profiles, inputs.failures, inputs.priorities
     known = {
         "policy": task.policy,
-        "inputs": asdict(task.inputs),
+        "inputs": asdict(inputs),
         "code": code_digest((*_COMMON, parse_policy(task.policy).policy.__module__)),
-        "files": [path_digest(Path(source)) for source in _sources(task.inputs) if source is not None],
+        "files": [path_digest(Path(source)) for source in sources if source is not None],
         "shipped": path_digest(_DALLY / "cluster" / "examples") + path_digest(_DALLY / "profiles" / "sets"),
     }
     return _digest(json.dumps(known, sort_keys=True, default=str).encode())[:16]
-
-
-def _sources(inputs: Inputs) -> tuple[str | Path | None, ...]:
-    """What may name a file."""
-    return inputs.trace, inputs.cluster, inputs.profiles, inputs.failures, inputs.priorities
 
 
 @cache

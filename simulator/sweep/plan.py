@@ -10,6 +10,7 @@ import click
 
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
+from dally.cluster.toml_file import TomlTable
 from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge
@@ -98,18 +99,16 @@ def read_plan(path: Path, policies: Sequence[str] = (), settings: Sequence[str] 
     """
     text = read_text(path)
     with naming(path):
-        table = parse_toml(text)
-        for key in ("slurm", "study"):
-            if not isinstance(table.get(key, {}), dict):
-                raise InputError(f"{key} is {table[key]!r}, must be a table")
+        table = TomlTable("", parse_toml(text))
+        slurm, study = (table.table(key).values if key in table else {} for key in ("slurm", "study"))
         tasks = list(_tasks(table, policies, settings))
         named = dict.fromkeys(task.inputs.cluster for task in tasks)
         left_out = {cluster: left_out_line(load_cluster(cluster)) for cluster in named}
         lines = tuple(f"cluster {cluster}: {line}" for cluster, line in left_out.items() if line)
-        return SweepPlan(tasks, table.get("slurm", {}), table.get("study", {}), lines)
+        return SweepPlan(tasks, slurm, study, lines)
 
 
-def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[str]) -> Iterator[SweepTask]:
+def _tasks(table: TomlTable, policies: Sequence[str], names: Sequence[str]) -> Iterator[SweepTask]:
     for name, setting in _settings(table, names):
         asked = policies or setting.get("policies", [])
         if not (isinstance(asked, list | tuple) and asked and all(isinstance(each, str) for each in asked)):
@@ -132,29 +131,21 @@ def _tasks(table: Mapping[str, Any], policies: Sequence[str], names: Sequence[st
                 yield SweepTask(name, chosen, spec, inputs)
 
 
-def _settings(table: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+def _settings(table: TomlTable, names: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """Each setting's name and values: its own, else those of the whole file."""
-    _check_keys(table, "", (*_OWN_KEYS, *OPTIONS))
-    common = {key: value for key, value in table.items() if key in (*_PER_RUN, *OPTIONS)}
-    own = table.get("settings", [{}])
-    if not (isinstance(own, list) and own and all(isinstance(each, dict) for each in own)):
-        raise InputError("settings must be an array of tables, [[settings]]")
+    table.check_keys((*_OWN_KEYS, *OPTIONS))
+    common = {key: value for key, value in table.values.items() if key in (*_PER_RUN, *OPTIONS)}
+    own = table.tables("settings") or (TomlTable("settings[0]", {}),)
     found: dict[str, dict[str, Any]] = {}
     for number, each in enumerate(own):
-        _check_keys(each, f"settings[{number}].", ("name", *_PER_RUN, *OPTIONS))
-        name = str(each.get("name", number if len(own) > 1 else ""))
+        each.check_keys(("name", *_PER_RUN, *OPTIONS))
+        name = str(each.values.get("name", number if len(own) > 1 else ""))
         if name in found:
-            raise InputError(f"settings[{number}].name is {name!r}, like that of another setting")
-        found[name] = common | {key: value for key, value in each.items() if key != "name"}
+            raise InputError(f"{each.path}.name is {name!r}, like that of another setting")
+        found[name] = common | {key: value for key, value in each.values.items() if key != "name"}
     if unknown := [name for name in names if name not in found]:
         raise InputError(f"no setting {unknown[0]!r}; settings: {', '.join(found)}")
     return [(name, values) for name, values in found.items() if not names or name in names]
-
-
-def _check_keys(table: Mapping[str, Any], where: str, valid: Sequence[str]) -> None:
-    for key in table:
-        if key not in valid:
-            raise InputError(f"{where}{key} is not a known key; valid: {', '.join(valid)}")
 
 
 def _choices(key: str, value: Any) -> list[object]:

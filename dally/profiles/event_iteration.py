@@ -218,7 +218,8 @@ def price_events(
             curve = _curve(curves, event, spread, links)
             seconds = curve_time_s(curve.times, size) if curve else links.seconds(event, size, spread)
             where = _OUTSIDE if spread.level else _INSIDE
-            sent = tuple(_sent(event, size, spread))
+            # Bytes that leave one machine, one rack, ...: the one that sends most.
+            sent = tuple(times * sent_share(event.collective, event.size) * size for times in spread.leaving)
             share = links.share(sent)
             held = min(1.0, (SEND_BUFFER_BYTES if by_gloo else NCCL_BUFFER_BYTES) / size)
             crossed = tuple(links.of_message(ranks, key[1], sent)) if key[1].stages else ()
@@ -368,11 +369,6 @@ def _uneven(
 def _greatest(loads: NDArray[np.float64]) -> float:
     size = loads.shape[1]
     return float(np.maximum(loads, (size - loads) / (size - 1)).max())
-
-
-def _sent(event: Event, size: float, spread: _Spread) -> Iterator[float]:
-    """Bytes that an event sends out of one machine, one rack, ...: out of the one that sends most."""
-    return (times * sent_share(event.collective, event.size) * size for times in spread.leaving)
 
 
 class _Links:

@@ -301,19 +301,14 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
             if _sort_key(each) == _sort_key(profile):
                 require_absent(Path(source))
         if path.exists():
-            path = _path(folder, profile.model.name, profile.env.gpu_type, _told_apart(profile))
+            batch = profile.model.local_batch
+            more = profile.plan, f"b{batch}" if batch else None, profile.model.precision
+            path = _path(folder, profile.model.name, profile.env.gpu_type, "-".join(filter(None, more)))
         require_absent(path)
     _together(str(folder), {**there, str(path): profile}, allow_mixed=False)
     _make_folder(folder)
     write_profile(profile, path)
     return path
-
-
-def _told_apart(profile: Profile) -> str:
-    """What a file's name tells of a profile beside its model and GPU type."""
-    batch = profile.model.local_batch
-    parts = profile.plan, f"b{batch}" if batch else None, profile.model.precision
-    return "-".join(part for part in parts if part)
 
 
 def remove_profile(
@@ -373,14 +368,10 @@ def _differences(profiles: Collection[Profile]) -> str:
         "local batches": {each.model.local_batch for each in profiles},
         "precisions": {each.model.precision for each in profiles},
     }
-    known = {what: sorted(values - {None}) for what, values in told.items()}
-    return "; ".join(f"{what}: {_listed(values)}" for what, values in known.items() if values)
-
-
-def _listed(values: Iterable[object]) -> str:
-    """In words; plans have commas of their own."""
-    words = [*map(str, values)]
-    return ("; " if any("," in word for word in words) else ", ").join(words)
+    known = {what: [str(each) for each in sorted(values - {None})] for what, values in told.items()}
+    # Plans have commas of their own.
+    commas = {what: "; " if any("," in word for word in words) else ", " for what, words in known.items()}
+    return "; ".join(f"{what}: {commas[what].join(words)}" for what, words in known.items() if words)
 
 
 def _profiles_in(folder: Path) -> dict[str, Profile]:

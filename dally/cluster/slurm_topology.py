@@ -8,11 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dally.cluster.slurm_conf import read_lines, required
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
-from dally.cluster.yaml_text import parse_yaml
-from dally.config_text import naming, read_text
+from dally.config_text import TOO_DEEP, check_value, naming, read_text
 from dally.errors import InputError
 from dally.hostlist import expand
 
@@ -113,6 +114,27 @@ def read_topologies(path: Path) -> tuple[dict[str, _Table], str]:
             named[name] = table
     default = next((table for table in tables if table.get("cluster_default") is True), tables[0])
     return named, str(default["topology"])
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text is.
+
+    Raises:
+        InputError: It is not YAML, has numbers or dates that there are not, or is nested beyond all use.
+    """
+    try:
+        value = yaml.safe_load(text)
+        check_value(value)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"line {line}: not valid YAML: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"not valid YAML: {error}") from error
+    except RecursionError:
+        raise InputError(f"not valid YAML: {TOO_DEEP}") from None
+    except ValueError as error:
+        raise InputError(f"not valid YAML: {error}") from error
+    return value
 
 
 def yaml_network(entry: _Table) -> SlurmNetwork | None:

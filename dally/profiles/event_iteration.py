@@ -19,8 +19,7 @@ from dally.profiles.event_replay import CrossedLinks, Transfer, replay_s
 from dally.profiles.events import CollectiveCurve, CollectiveTime, Event
 from dally.profiles.gloo_exchange import MOST_MESSAGES, exchange_time
 from dally.profiles.local_batch import Pass
-from dally.profiles.parallel.link_tiers import Tier
-from dally.profiles.parallel.rank_placement import RankPlacement
+from dally.profiles.parallel.rank_placement import RankPlacement, Tier
 from dally.profiles.schema import TIERS, Profile, ProfileMode
 from dally.profiles.stage_replay import replay_stages_s
 from dally.words import plural

@@ -1,6 +1,6 @@
 import pytest
 
-from dally.cluster.yaml_text import parse_yaml
+from dally.cluster.slurm_topology import parse_yaml
 from dally.config_text import parse_toml
 from dally.errors import InputError
 

@@ -8,12 +8,27 @@ from math import inf
 
 from dally.cluster.links import nvlink_rack
 from dally.cluster.topology import Allocation, Topology
-from dally.profiles.parallel.link_tiers import Tier
 
 _BITS = 8
 _DIGITS = re.compile(r"([0-9]+)")
 _AS_FAST = 0.999
 """From this share of what GPUs have inside their machine on, what leads out of it counts as NVLink, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The domains of one level that hold a plan's ranks, machines or racks, and the links that lead out.
+
+    Attributes:
+        domains: The number of each machine's domain, in the order of ranks.
+        bytes_per_s: Out of the slowest domain, for all of the plan's ranks there, each way; infinite where
+            nothing limits it.
+        rank_bytes_per_s: What one rank can send at most, where it is least.
+    """
+
+    domains: tuple[int, ...]
+    bytes_per_s: float
+    rank_bytes_per_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)

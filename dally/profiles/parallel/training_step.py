@@ -8,8 +8,8 @@ from math import log2
 from dally.errors import InputError
 from dally.jobs.parallelism import Axis, Parallelism
 from dally.profiles.parallel.gpu_specs import GpuSpec
-from dally.profiles.parallel.link_tiers import Tier, TierTraffic
 from dally.profiles.parallel.rank_groups import Crossing, GroupSpread, RankGroup, spread_groups
+from dally.profiles.parallel.rank_placement import Tier
 from dally.profiles.parallel.step_constants import StepConstants
 from dally.profiles.parallel.transformer import Transformer
 
@@ -87,6 +87,19 @@ class StepPhase:
 
     name: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TierTraffic:
+    """What an axis sends out of machines in a step.
+
+    Attributes:
+        seconds: That its collectives which leave a machine take, hidden by compute or not.
+        sent: Bytes out of one machine, one rack, and so on: out of the one that sends most.
+    """
+
+    seconds: float
+    sent: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from dally.cluster.topology import Ring
+from dally.profiles.events import CollectiveTime
 from dally.profiles.schema import Reduced
 
 HEADERS = 1514 / 1448
 """Bytes on an Ethernet of 1,500 bytes a packet for each byte of gradients, over TCP with time stamps."""
-
-
-class TimedBytes(Protocol):
-    """The time that a collective of so many bytes took."""
-
-    @property
-    def bytes(self) -> int:
-        """Of the whole tensor."""
-        ...
-
-    @property
-    def median_s(self) -> float:
-        """Seconds."""
-        ...
 
 
 def ring_factor(members: int) -> float:
@@ -58,7 +44,7 @@ def rings_time_s(rings: Sequence[Ring], size_bytes: float) -> float:
     return latency_s + sending_s
 
 
-def curve_time_s(curve: Sequence[TimedBytes], size_bytes: float) -> float:
+def curve_time_s(curve: Sequence[Reduced | CollectiveTime], size_bytes: float) -> float:
     """Time of one collective of this size, from measured sizes, seconds.
 
     Linear in bytes between two sizes, as a transfer is latency plus bytes over bandwidth; interpolating the

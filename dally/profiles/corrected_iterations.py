@@ -21,14 +21,7 @@ CostGroup = tuple[str, int | None, TrainingPlan | None, str]
 class CorrectedIterations(GangIterations, ABC):
     """Predicts iterations of gangs, and learns from what they really take.
 
-    Args:
-        topology: The cluster.
-        profiles: Profiles of the models; None for none.
-        split: How gangs over several GPU types split their batch.
-        error: How wrong what it predicts is; None: as the profiles have it.
-        assumed_slowdown: How many times slower a gang without a profile gets with each level at which its
-            placement is farther apart than it need be; 1: distance costs it nothing.
-        learns: Whether step times of running jobs correct its predictions.
+    `CostModel`, which stands on this, says what the arguments are.
     """
 
     def __init__(

@@ -92,11 +92,7 @@ def split_by_speed(parts: Sequence[Prediction], gpus: Sequence[int]) -> Predicti
 class GangIterations:
     """Predicts iterations of gangs, by their plans where these tell, else from profiles; remembers them.
 
-    Args:
-        topology: The cluster.
-        profiles: Profiles of the models; None for none.
-        split: How gangs over several GPU types split their batch.
-        error: How wrong what it predicts is; None: as the profiles have it.
+    `CostModel`, which stands on this, says what the arguments are.
 
     Attributes:
         learnt: What corrects it; None: nothing.

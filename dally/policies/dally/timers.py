@@ -4,17 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf, sqrt
-from typing import Any, Protocol
-
-
-class Timers(Protocol):
-    """Gives, for a gang size, the seconds to wait at each level before the next level up is acceptable."""
-
-    def delays_s(self, gpus: int, now: float) -> tuple[float, ...]:
-        """One delay per level below the top, all counted from the beginning of the wait."""
-
-    def record(self, level: int, gpus: int, waited_s: float, now: float) -> None:
-        """A gang was placed at `level` after a wait."""
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +134,7 @@ class TunedTimers:
             history = self._histories[level, gpus] = WaitHistory()
             for time, wait in entries:
                 history.add(time, round(wait * MILLION), -inf)
+
+
+Timers = FixedTimers | TunedTimers
+"""Give, for a gang size, the seconds to wait at each level before the next level up is acceptable."""

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from math import copysign, exp, log, sqrt
-from typing import Protocol
 
 from scipy.optimize import least_squares
 
 from dally.errors import InputError
 from dally.profiles.parallel.step_constants import USUAL, StepConstants
+from dally.profiles.parallel.training_step import TrainingStep
 
 _OUTLIER = 0.1
 """Relative error from which a row counts by less than its square."""
@@ -22,15 +22,9 @@ _MOST_ROWS = 50
 alike."""
 
 
-class TimedStep(Protocol):
-    """A step whose time follows from constants."""
-
-    def seconds(self, constants: StepConstants) -> float:
-        """The time of the step."""
-        ...
-
-
-def fit_constants(measured: Sequence[tuple[TimedStep, float]], usual: StepConstants = USUAL) -> StepConstants:
+def fit_constants(
+    measured: Sequence[tuple[TrainingStep, float]], usual: StepConstants = USUAL
+) -> StepConstants:
     """Find the constants that fit measured steps best.
 
     Args:

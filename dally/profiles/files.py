@@ -368,10 +368,14 @@ def _differences(profiles: Collection[Profile]) -> str:
         "local batches": {each.model.local_batch for each in profiles},
         "precisions": {each.model.precision for each in profiles},
     }
-    known = {what: [str(each) for each in sorted(values - {None})] for what, values in told.items()}
-    # Plans have commas of their own.
-    commas = {what: "; " if any("," in word for word in words) else ", " for what, words in known.items()}
-    return "; ".join(f"{what}: {commas[what].join(words)}" for what, words in known.items() if words)
+    known = {what: sorted(values - {None}) for what, values in told.items()}
+    return "; ".join(f"{what}: {_listed(values)}" for what, values in known.items() if values)
+
+
+def _listed(values: Iterable[object]) -> str:
+    """In words; plans have commas of their own."""
+    words = [*map(str, values)]
+    return ("; " if any("," in word for word in words) else ", ").join(words)
 
 
 def _profiles_in(folder: Path) -> dict[str, Profile]:

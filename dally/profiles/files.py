@@ -255,14 +255,9 @@ def write_profiles(profiles: Iterable[Profile], folder: Path) -> tuple[Path, ...
     for profile in profiles:
         kind = profile.model.name, profile.env.gpu_type
         batch = f"b{profile.model.local_batch}" if counts[kind] > 1 else None
-        written.append(_path(folder, *kind, batch))
+        written.append(profile_path(folder, *kind, batch))
         write_profile(profile, written[-1])
     return tuple(written)
-
-
-def profile_path(folder: Path, model: str, gpu_type: str | None, plan: str | None = None) -> Path:
-    """The file of a model's only profile on a GPU type, by a plan."""
-    return _path(folder, model, gpu_type, plan)
 
 
 def require_absent(path: Path) -> None:
@@ -303,7 +298,9 @@ def add_profile(profile: Profile, folder: Path, replacing: bool = False) -> Path
         if path.exists():
             batch = profile.model.local_batch
             more = profile.plan, f"b{batch}" if batch else None, profile.model.precision
-            path = _path(folder, profile.model.name, profile.env.gpu_type, "-".join(filter(None, more)))
+            path = profile_path(
+                folder, profile.model.name, profile.env.gpu_type, "-".join(filter(None, more))
+            )
         require_absent(path)
     _together(str(folder), {**there, str(path): profile}, allow_mixed=False)
     _make_folder(folder)
@@ -391,8 +388,8 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"folder {folder} cannot be made: {error.strerror or error}") from error
 
 
-def _path(folder: Path, model: str, gpu_type: str | None, more: str | None = None) -> Path:
-    """The file of a profile, by what tells it apart.
+def profile_path(folder: Path, model: str, gpu_type: str | None, more: str | None = None) -> Path:
+    """The file of a profile, by what tells it apart: beside model and GPU type its plan, its batch, ...
 
     Where another profile has the plain name, as `a:b` has that of `a+b`, it ends in a digest.
     """

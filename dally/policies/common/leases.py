@@ -138,7 +138,3 @@ class ScatteredLeases(LeaseBook):
         """End the lease of a job, if it had one."""
         if job.order in self._end_of:
             super().stopped(job)
-
-    def settle(self, now: float, wanted: bool = True) -> None:
-        """Leases that ended by `now` are renewed."""
-        super().settle(now, wanted)

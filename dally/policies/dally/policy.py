@@ -106,7 +106,7 @@ class Dally(Policy):
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Leases that nobody took are renewed."""
         self.leases.settle(now, wanted=bool(self.queue))
-        self.scattered.settle(now)
+        self.scattered.settle(now, wanted=True)
 
     def snapshot(self) -> dict[str, Any]:
         return {

@@ -279,7 +279,7 @@ class Tiresias(Policy):
 
     def plan_applied(self, plan: Plan, state: ClusterState, now: float) -> None:
         """Scattered jobs that could not move closer look again after another term."""
-        self.scattered.settle(now)
+        self.scattered.settle(now, wanted=True)
 
     def _wakeup_s(self, plan: "TiresiasRound") -> float:
         """The next change of queue or end of a quantum, if a job waits, or look of a scattered job."""

@@ -1,4 +1,4 @@
-"""`profile-models here`: measure on this machine, by torchrun."""
+"""`profile-models here`: measure on this machine."""
 
 import socket
 

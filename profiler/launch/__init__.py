@@ -1,1 +1,1 @@
-"""How the ranks of a run are started: by torchrun on this machine, rank by rank, or under Slurm."""
+"""How the ranks of a run are started: rank by rank, or under Slurm."""

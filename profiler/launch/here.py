@@ -1,25 +1,16 @@
-"""Runs on this machine: torchrun starts the ranks."""
+"""Runs on this machine, which its ranks share; and how many GPUs it has."""
 
 import os
-import re
-import socket
 import subprocess
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
-from tempfile import TemporaryDirectory
 
 from dally.errors import DallyError
-from dally.hosts.local_process import LocalProcess
-from dally.hosts.processes import Command, Running
-from profiler.launch.rank_commands import Launcher, rank_argv, thread_variables
+from dally.hosts.processes import Command
+from profiler.launch.rank_commands import Launcher, rank_commands, thread_variables
 from profiler.spec import MeasurementRun
 
 _ANSWER_S = 60.0
-
-# Of torchrun's report on ranks that failed; those that it ended itself got SIGTERM.
-_RANK = re.compile(rb"\s*rank\s*: (\d+) ")
-_KILLED = re.compile(rb"\s*exitcode\s*: -\d+ .*\((SIG\w+)\)")
 
 
 class Here(Launcher[MeasurementRun]):
@@ -30,46 +21,10 @@ class Here(Launcher[MeasurementRun]):
         self._variables = thread_variables(most_ranks)
 
     def commands(self, run: MeasurementRun) -> tuple[Command, ...]:
-        """The torchrun of a run."""
-        python, safe_path, *arguments = rank_argv(run)
-        ranks = f"--nproc-per-node={run.shape.gpus_per_node}"
-        # The machine's name, which torchrun would take, need not lead to an address.
-        rendezvous = ("--standalone", "--local-addr=127.0.0.1")
-        torchrun = (python, safe_path, "-m", "torch.distributed.run", *rendezvous, ranks)
-        # torchrun starts ranks without options for Python; this variable says the same as -P.
-        variables = {**self._variables, "PYTHONSAFEPATH": "1"}
-        return (Command("torchrun", (*torchrun, *arguments), variables),)
-
-    def start(self, command: Command) -> Running:
-        """Start it, with an end of its own for a rank that is killed."""
-        return _Torchrun(command)
-
-
-class _Torchrun(LocalProcess):
-    """A torchrun that reports a rank which was killed as ranks report errors themselves, in one line.
-
-    It makes a folder for logs even where there are none, and leaves it; here it goes with the run.
-    """
-
-    def __init__(self, command: Command) -> None:
-        self._folder = TemporaryDirectory(prefix="profile-models-")
-        super().__init__(replace(command, env={**command.env, "TMPDIR": self._folder.name}))
-
-    @property
-    def stderr(self) -> Iterable[bytes]:
-        """The lines it writes to standard error, and that one."""
-        rank = b""
-        for line in super().stderr:
-            yield line
-            if found := _RANK.match(line):
-                rank = found[1]
-            elif rank and (found := _KILLED.match(line)) and found[1] != b"SIGTERM":
-                yield b"rank %s on %s: killed by %s\n" % (rank, socket.gethostname().encode(), found[1])
-
-    def stop(self) -> None:
-        """End it and its ranks, and remove what they have left."""
-        super().stop()
-        self._folder.cleanup()
+        """One for each rank."""
+        # The machine's name need not lead to an address.
+        commands = rank_commands(run, "127.0.0.1")
+        return tuple(replace(each, env={**each.env, **self._variables}) for each in commands)
 
 
 def count_gpus() -> int:

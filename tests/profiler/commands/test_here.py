@@ -1,4 +1,3 @@
-import os
 import signal
 from pathlib import Path
 
@@ -28,8 +27,7 @@ def test_interrupted_it_leaves_a_partial_file_and_no_process(tmp_path: Path) -> 
 def test_killed_it_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:
     """Then it leaves a profile of this machine; one of two ranks is made in `test_notebooks.py`."""
     out = tmp_path / "out"
-    env = {**os.environ, "TMPDIR": str(tmp_path)}  # a folder for torchrun stays there
-    process = start(tmp_path, "here", *SMALL, "--ranks=1", "--out", out, env=env)
+    process = start(tmp_path, "here", *SMALL, "--ranks=1", "--out", out)
     wait_until(lambda: bool(marked(tmp_path, "profiler.rank")), "the first rank")
 
     end(process, signal.SIGKILL)

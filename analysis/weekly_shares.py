@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dally.runs.records import NoEvents
+
 WEEK_S = 7 * 86_400.0
 
 Owner = tuple[str, str]
@@ -14,8 +16,8 @@ Shares = Mapping[Owner, float]
 """The part of each user, and of each account, in the GPU time of a week, 0 to 1."""
 
 
-class WeeklyGpuTime:
-    """The GPU-seconds of each user by week, counted from the events of a run.
+class WeeklyGpuTime(NoEvents):
+    """A log that keeps of a run's events the GPU-seconds of each user by week.
 
     Once no job is submitted any more, everybody gets what is left to get: time after that does not count.
 
@@ -32,14 +34,8 @@ class WeeklyGpuTime:
         self._owners, self._last_submit_s = owners, last_submit_s
         self._running: dict[str, tuple[float, int]] = {}
 
-    def count(self, now: float, event: str, said: Mapping[str, Any]) -> None:
-        """Count the time of the job that an event is about.
-
-        Args:
-            now: Seconds since the run began.
-            event: Its kind, as in events.jsonl.
-            said: What else there is to say: `job`, and `gpus` by machine.
-        """
+    def write(self, now: float, event: str, **said: Any) -> None:
+        """Count the time of the job that an event is about."""
         if event in ("preempt", "migrate", "resize", "fail", "end"):
             self._stop(said["job"], now)
         if event in ("start", "migrate", "resize"):
@@ -55,6 +51,11 @@ class WeeklyGpuTime:
             until_s = min(end_s, (week + 1) * WEEK_S)
             self.gpu_s[week][self._owners[job_id]] += gpus * (until_s - since_s)
             since_s = until_s
+
+    @property
+    def total_gpu_s(self) -> float:
+        """What all had until the last submission, GPU-seconds."""
+        return sum(sum(week.values()) for week in self.gpu_s.values())
 
     def shares(self) -> list[Shares]:
         """Of each whole week until the last submission, or of the first if that is not whole."""

@@ -6,7 +6,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,9 @@ from dally.errors import DallyError
 from dally.jobs.priority import DEFAULT_RATIO
 from dally.jobs.segment_rule import SegmentRule
 from dally.policies.registry import parse_policy
-from dally.runs.records import EventLog, JobRecord
-from simulator.priorities import PrioritySettings, SimulatedPriorities
-from simulator.scenario import Scenario, simulate
+from dally.runs.records import JobRecord
+from simulator.priorities import SimulatedPriorities
+from simulator.scenario import simulate
 
 Floats = NDArray[np.float64]
 
@@ -75,9 +74,13 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
     else:
         scenario = site.under(task.case, task.priority_ratio, task.segments)
     records: dict[int, JobRecord] = {}
-    log = None if site.priorities is None else _GpuTimeLog(scenario, site.priorities)
+    gpu_time = None
+    if site.priorities is not None:
+        payer = SimulatedPriorities(site.priorities, scenario.topology.gpus).payer
+        owners = {job.job_id: payer(job) for job in scenario.jobs}
+        gpu_time = WeeklyGpuTime(owners, max(job.submit_s for job in scenario.jobs))
     policy = parse_policy(task.policy)
-    finished = simulate(scenario, policy, None, log=log, keep=records.__setitem__)
+    finished = simulate(scenario, policy, None, log=gpu_time, keep=records.__setitem__)
     if not finished.complete:
         raise DallyError(f"the simulation of {task.policy} did not end: {finished.note}")
     ordered = [records[place] for place in range(len(scenario.jobs))]
@@ -88,25 +91,8 @@ def run(site: Site, task: SimulationTask) -> SimulatedTimes:
         np.array([record.jct_s for record in ordered]),
         finished.summary.preemptions,
         finished.summary.makespan_s,
-        log.time.shares() if log else [],
+        gpu_time.shares() if gpu_time else [],
     )
-
-
-class _GpuTimeLog(EventLog):
-    """Keeps of a run's events who had which part of the GPU time of each week.
-
-    Attributes:
-        time: That GPU time.
-    """
-
-    def __init__(self, scenario: Scenario, settings: PrioritySettings) -> None:
-        payer = SimulatedPriorities(settings, scenario.topology.gpus).payer
-        owners = {job.job_id: payer(job) for job in scenario.jobs}
-        self.time = WeeklyGpuTime(owners, max(job.submit_s for job in scenario.jobs))
-
-    def write(self, now: float, event: str, **said: Any) -> None:
-        """Count the time of the job that an event is about."""
-        self.time.count(now, event, said)
 
 
 Runner = Callable[[Sequence[SimulationTask]], list[SimulatedTimes]]

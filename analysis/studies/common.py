@@ -23,7 +23,7 @@ from dally.profiles.contention import SharedLinks
 from dally.profiles.costs import CostModel
 from dally.profiles.files import ProfileSet
 from dally.profiles.gang_iteration import Split
-from dally.runs.records import JobRecord, NoEvents
+from dally.runs.records import EventLog, JobRecord, NoEvents
 from dally.runs.summary import Summary, summarise
 from dally.scheduling.scheduler import Scheduler
 from dally.state import ClusterState
@@ -32,6 +32,7 @@ from simulator.failures import Outage
 from simulator.priorities import PrioritySettings, SimulatedPriorities
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Row = TypeVar("Row")
 Workload = TypeVar("Workload")
 Found = TypeVar("Found")
 
@@ -105,20 +106,17 @@ def on_one_switch(name: str, machines: Iterable[Machine], uplink: Link) -> Topol
     return build_topology(name, attached, [Switch("switch", None)])
 
 
-class CountedEvents(NoEvents):
-    """A log that keeps nothing but how many events of each kind there were.
+class _CountedEvents(NoEvents):
+    """Counts the events of each kind, and passes them on to another log."""
 
-    Attributes:
-        counts: Events by kind.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, log: EventLog) -> None:
         self.counts: Counter[str] = Counter()
+        self._log = log
 
     def write(self, now: float, event: str, **said: Any) -> None:
-        """Count an event."""
+        """Count an event, and pass it on."""
         self.counts[event] += 1
+        self._log.write(now, event, **said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +157,7 @@ def simulate(
     known: Known = EXACTLY,
     split: Split = Split.EVEN,
     contention: bool = False,
-    log: CountedEvents | None = None,
+    log: EventLog | None = None,
     priorities: PrioritySettings | None = None,
     priority_ratio: float = 0.0,
     believed: CostModel | None = None,
@@ -175,7 +173,7 @@ def simulate(
         known: What the policy knows of running times.
         split: How gangs over several GPU types split their batch.
         contention: Whether jobs that share links slow each other.
-        log: Where events go; by default they are only counted.
+        log: Where events go, which are counted; None: nowhere.
         priorities: How Slurm would work out priorities; None: all jobs have the same.
         priority_ratio: How far they count; see `ClusterState`.
         believed: What the policy goes by where it believes other costs than jobs have; None: what they have.
@@ -184,17 +182,17 @@ def simulate(
     Raises:
         DallyError: The policy is wrong, leaves jobs waiting for ever, or gets nothing done.
     """
-    spec, log = parse_policy(policy), log or CountedEvents()
+    spec, counted = parse_policy(policy), _CountedEvents(log or NoEvents())
     averaging = spec.policy.averaging(spec.knobs)
     costs = CostModel(topology, profiles, split, spec.policy.batching, averaging=averaging)
     state = ClusterState(topology, believed or costs, known, priority_ratio)
     links = SharedLinks(costs) if contention else None
     worked_out = None if priorities is None else SimulatedPriorities(priorities, topology.gpus)
     scheduler = Scheduler(state, spec.build(state))
-    ended = Engine(scheduler, jobs, log, outages, links=links, costs=costs, priorities=worked_out).run()
+    ended = Engine(scheduler, jobs, counted, outages, links=links, costs=costs, priorities=worked_out).run()
     if not ended.complete:
         raise DallyError(f"{policy}: {ended.note}")
-    return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, log.counts)
+    return StudyRun(summarise(ended.records, topology.gpus, ended.end_s), ended.records, counted.counts)
 
 
 def run_all(
@@ -215,13 +213,20 @@ def run_all(
     """
     for policy in policies:
         parse_policy(policy)
-    found: dict[str, dict[str, Found]] = {policy: {} for policy in policies}
-    tasks = list(product(policies, workloads))
+    return run_rows(policies, workloads, run)
+
+
+def run_rows(
+    rows: Sequence[Row], workloads: Mapping[str, Workload], run: Callable[[Row, Workload], Found]
+) -> dict[Row, dict[str, Found]]:
+    """The same of any rows of a table."""
+    found: dict[Row, dict[str, Found]] = {row: {} for row in rows}
+    tasks = list(product(rows, workloads))
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        runs = pool.map(run, (policy for policy, _ in tasks), (workloads[name] for _, name in tasks))
-        for (policy, name), done in zip(tasks, runs, strict=True):
-            found[policy][name] = done
-            click.echo(f"{policy}  {name}", err=True)
+        runs = pool.map(run, (row for row, _ in tasks), (workloads[name] for _, name in tasks))
+        for (row, name), done in zip(tasks, runs, strict=True):
+            found[row][name] = done
+            click.echo(f"{row}  {name}", err=True)
     return found
 
 

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from analysis.studies.common import (
-    CountedEvents,
     StudyCommand,
     StudyRun,
     publish,
@@ -16,7 +14,7 @@ from analysis.studies.common import (
     simulate,
     write_option,
 )
-from analysis.weekly_shares import Owner, Shares, WeeklyGpuTime, share_changes
+from analysis.weekly_shares import Shares, WeeklyGpuTime, share_changes
 from dally.cluster import load_cluster
 from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge, Known
@@ -71,23 +69,6 @@ def sites() -> dict[str, SharedSite]:
     return found
 
 
-class SharedLog(CountedEvents):
-    """A log that keeps the GPU time of each week by user.
-
-    Attributes:
-        time: That GPU time.
-    """
-
-    def __init__(self, owners: Mapping[str, Owner], last_submit_s: float) -> None:
-        super().__init__()
-        self.time = WeeklyGpuTime(owners, last_submit_s)
-
-    def write(self, now: float, event: str, **said: Any) -> None:
-        """Count an event, and the time of the job that it is about."""
-        super().write(now, event, **said)
-        self.time.count(now, event, said)
-
-
 @dataclass(frozen=True, slots=True)
 class SharedRun:
     """One simulation.
@@ -105,7 +86,7 @@ def simulate_site(policy: str, site: SharedSite) -> SharedRun:
     """Run a policy on a site."""
     jobs, cluster = site_jobs(site), load_cluster(site.cluster)
     payer = SimulatedPriorities(site.priorities, cluster.gpus).payer
-    log = SharedLog({job.job_id: payer(job) for job in jobs}, jobs[-1].submit_s)
+    log = WeeklyGpuTime({job.job_id: payer(job) for job in jobs}, jobs[-1].submit_s)
     run = simulate(
         policy,
         jobs,
@@ -116,7 +97,7 @@ def simulate_site(policy: str, site: SharedSite) -> SharedRun:
         priorities=site.priorities,
         priority_ratio=site.ratio,
     )
-    return SharedRun(run, log.time.shares())
+    return SharedRun(run, log.shares())
 
 
 def site_jobs(site: SharedSite) -> Sequence[Job]:

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from analysis.studies.common import (
-    CountedEvents,
     StudyCommand,
     StudyRun,
     knowledge_line,
@@ -31,6 +30,7 @@ from dally.cluster.topology_build import Attached, Switch, build_topology
 from dally.jobs.knowledge import Known
 from dally.policies.monkeytree.rack_fragments import RackFragments, split_racks
 from dally.profiles.files import load_profiles
+from dally.runs.records import NoEvents
 from dally.traces import assign_models, load_trace
 
 POLICIES = (
@@ -72,15 +72,14 @@ class FragmentRun:
         return total / (sum(self.rack_s.values()) or 1.0)
 
 
-class FragmentLog(CountedEvents):
-    """A log that keeps how many events of each kind there were, and for how long racks had fragments.
+class FragmentLog(NoEvents):
+    """A log that keeps for how long racks had fragments.
 
     Attributes:
         rack_s: Seconds of all racks by how many fragments they had, until the last start.
     """
 
     def __init__(self, topology: Topology) -> None:
-        super().__init__()
         self.rack_s: dict[int, float] = {}
         self._machines = topology.machine_index
         self._racks = RackFragments(topology)
@@ -90,8 +89,7 @@ class FragmentLog(CountedEvents):
         self._so_far: dict[int, float] = defaultdict(float)
 
     def write(self, now: float, event: str, **said: Any) -> None:
-        """Count an event, and the fragments of each rack from now on."""
-        super().write(now, event, **said)
+        """Count the fragments of each rack from now on."""
         for fragments in self._fragments.values():
             self._so_far[fragments] += now - self._now
         self._now = now

@@ -1,21 +1,20 @@
 """What knowing parallel plans gives a cluster of large models: `python -m analysis.studies.llm_plans`."""
 
-import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import click
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.advise.segments import with_interval
-from analysis.studies.common import CountedEvents, StudyCommand, publish, simulate, write_option
+from analysis.studies.common import StudyCommand, publish, run_rows, simulate, write_option
+from analysis.weekly_shares import WeeklyGpuTime
 from dally.cluster import load_cluster
 from dally.cluster.idle_cluster import IdleCluster
 from dally.cluster.topology import Topology
@@ -88,36 +87,18 @@ CLASSES: Mapping[str, Callable[[Job], bool]] = {
 """Which jobs with a plan are in a class: by the axes of the plan, then by GPUs."""
 
 
-def without_plans(
-    topology: Topology, profiles: ProfileSet | None = None, assumed_slowdown: float = 1.0
-) -> CostModel:
-    """The costs as they are believed where profiles are known, and no plan."""
-    costs = CostModel(topology, profiles, assumed_slowdown=assumed_slowdown)
+def believed_costs(knows: str, topology: Topology, profiles: ProfileSet | None = None) -> CostModel | None:
+    """What a row that knows so much believes placements to cost; None: what they do."""
+    if knows == "plans":
+        return None
+    costs = CostModel(topology, profiles, assumed_slowdown=1.0 if knows == "nothing" else ASSUMED)
     costs.hides_plans = True
     return costs
 
 
-class HeldUntil(CountedEvents):
-    """A log that keeps the GPU-seconds that jobs hold up to a moment.
-
-    Attributes:
-        gpu_s: Held by all jobs.
-    """
-
-    def __init__(self, until_s: float) -> None:
-        super().__init__()
-        self.gpu_s = 0.0
-        self._until_s = until_s
-        self._running: dict[str, tuple[float, int]] = {}
-
-    def write(self, now: float, event: str, **said: Any) -> None:
-        """Count an event, and what its job held."""
-        super().write(now, event, **said)
-        if event in ("preempt", "migrate", "end") and said["job"] in self._running:
-            since_s, gpus = self._running.pop(said["job"])
-            self.gpu_s += gpus * max(0.0, min(now, self._until_s) - since_s)
-        if event in ("start", "migrate"):
-            self._running[said["job"]] = now, sum(said["gpus"].values())
+def held_gpu_time(until_s: float) -> WeeklyGpuTime:
+    """A log of the GPU time that jobs hold up to a moment, whoever has it."""
+    return WeeklyGpuTime(defaultdict(lambda: ("", "")), until_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +194,7 @@ def simulate_variant(variant: LlmVariant, site: LlmSite) -> LlmRun:
     by_id = {job.job_id: job for job in jobs}
     if variant.dealt:
         jobs = with_ranks_by_name(jobs, load_cluster(site.cluster), topology)
-    believed = None
-    if variant.knows != "plans":
-        believed = without_plans(topology, profiles, 1.0 if variant.knows == "nothing" else ASSUMED)
-    log = HeldUntil(jobs[-1].submit_s)
+    believed, log = believed_costs(variant.knows, topology, profiles), held_gpu_time(jobs[-1].submit_s)
     known = Known(Knowledge.LIMITS, seed=site.seed)
     run = simulate(
         variant.policy, jobs, topology, profiles, known, contention=True, log=log, believed=believed
@@ -229,7 +207,7 @@ def simulate_variant(variant: LlmVariant, site: LlmSite) -> LlmRun:
         training_jct_s=fmean(record.jct_s for _, record in training),
         wait_p99_s=run.summary.queue_s.p99,
         stretch=stretch(training),
-        occupancy=log.gpu_s / topology.gpus / jobs[-1].submit_s,
+        occupancy=log.total_gpu_s / topology.gpus / jobs[-1].submit_s,
         stops=run.stops,
         by_class={
             name: stretch([each for each in training if inside(each[0])]) for name, inside in CLASSES.items()
@@ -249,16 +227,10 @@ Found = Mapping[LlmVariant, Sequence[LlmRun]]
 
 
 def run_variants(sites: Sequence[LlmSite]) -> Found:
-    """Run all variants on all sites, as many at a time as this process may use cores."""
-    found: dict[LlmVariant, list[LlmRun]] = {variant: [] for variant in VARIANTS}
-    tasks = list(product(VARIANTS, sites))
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for (variant, site), done in zip(
-            tasks, pool.map(simulate_variant, *zip(*tasks, strict=True)), strict=True
-        ):
-            found[variant].append(done)
-            click.echo(f"{site.cluster}  {variant}  seed {site.seed}", err=True)
-    return found
+    """Run all variants on all sites."""
+    by_name = {f"{site.cluster}, seed {site.seed}": site for site in sites}
+    found = run_rows(VARIANTS, by_name, simulate_variant)
+    return {variant: [*runs.values()] for variant, runs in found.items()}
 
 
 def results_table(found: Found) -> str:

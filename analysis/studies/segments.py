@@ -1,10 +1,8 @@
 """Segments by a static rule on NVL72 racks, or left to policies: `python -m analysis.studies.segments`."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import product
+from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -12,8 +10,8 @@ from statistics import fmean
 import click
 
 from analysis.advise.segments import with_interval
-from analysis.studies.common import StudyCommand, publish, simulate, write_option
-from analysis.studies.llm_plans import ASSUMED, HeldUntil, stretch, without_plans
+from analysis.studies.common import StudyCommand, publish, run_rows, simulate, write_option
+from analysis.studies.llm_plans import believed_costs, held_gpu_time, stretch
 from dally.cluster import load_cluster
 from dally.cluster.topology import Topology
 from dally.jobs.knowledge import Knowledge, Known
@@ -115,7 +113,7 @@ class SegmentRun:
 
 
 def simulate_variant(
-    variant: SegmentVariant, site: SegmentSite, knowledge: Knowledge, seed: int
+    variant: SegmentVariant, seed: int, site: SegmentSite, knowledge: Knowledge
 ) -> SegmentRun:
     """Run a policy on a site, with the beliefs of the variant and the costs that plans have."""
     topology, profiles = load_cluster(site.cluster), load_profiles("realistic")
@@ -125,19 +123,16 @@ def simulate_variant(
         jobs=site.jobs, most=site.most_gpus, load=site.load, gpus=gpus_up, segments=variant.segments
     )
     jobs = load_trace(workload, seed=seed).jobs
-    believed = None
-    if variant.knows != "plans":
-        believed = without_plans(topology, profiles, 1.0 if variant.knows == "nothing" else ASSUMED)
-    log, known = HeldUntil(jobs[-1].submit_s), Known(knowledge, seed=seed)
+    log = held_gpu_time(jobs[-1].submit_s)
     run = simulate(
         variant.policy,
         jobs,
         topology,
         profiles,
-        known,
+        Known(knowledge, seed=seed),
         contention=True,
         log=log,
-        believed=believed,
+        believed=believed_costs(variant.knows, topology, profiles),
         outages=spare,
     )
     by_id = {job.job_id: job for job in jobs}
@@ -148,7 +143,7 @@ def simulate_variant(
         large_jct_s=fmean(record.jct_s for record in large),
         large_wait_p99_s=quantile(sorted(record.queue_s for record in large), 0.99),
         lost=stretch([each for each in records if each[0].plan is not None]) - 1,
-        occupancy=log.gpu_s / gpus_up / jobs[-1].submit_s,
+        occupancy=log.total_gpu_s / gpus_up / jobs[-1].submit_s,
     )
 
 
@@ -165,15 +160,10 @@ Found = Mapping[SegmentVariant, Sequence[SegmentRun]]
 def run_variants(
     variants: Sequence[SegmentVariant], site: SegmentSite, knowledge: Knowledge, seeds: Sequence[int]
 ) -> Found:
-    """Run variants on all seeds, as many at a time as this process may use cores."""
-    found: dict[SegmentVariant, list[SegmentRun]] = {variant: [] for variant in variants}
-    tasks = list(product(variants, [site], [knowledge], seeds))
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        done = pool.map(simulate_variant, *zip(*tasks, strict=True))
-        for (variant, _, _, seed), run in zip(tasks, done, strict=True):
-            found[variant].append(run)
-            click.echo(f"{site.cluster}  {variant}  seed {seed}", err=True)
-    return found
+    """Run variants on all seeds."""
+    run = partial(simulate_variant, site=site, knowledge=knowledge)
+    found = run_rows(variants, {f"{site.cluster}, seed {seed}": seed for seed in seeds}, run)
+    return {variant: [*runs.values()] for variant, runs in found.items()}
 
 
 def results_table(found: Found) -> str:

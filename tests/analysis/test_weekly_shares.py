@@ -9,12 +9,13 @@ ANN, BOB = ("vision", "ann"), ("text", "bob")
 
 def test_gpu_time_is_split_by_week_and_owner() -> None:
     time = WeeklyGpuTime({"a": ANN, "b": BOB}, WEEK_S + 140)
-    time.count(WEEK_S - 100, "start", {"job": "a", "gpus": {"m0": 4, "m1": 4}})
-    time.count(WEEK_S, "start", {"job": "b", "gpus": {"m2": 2}})
-    time.count(WEEK_S + 50, "preempt", {"job": "b"})
-    time.count(WEEK_S + 50, "resize", {"job": "a", "gpus": {"m0": 4}})
-    time.count(WEEK_S + 150, "end", {"job": "a"})
+    time.write(WEEK_S - 100, "start", job="a", gpus={"m0": 4, "m1": 4})
+    time.write(WEEK_S, "start", job="b", gpus={"m2": 2})
+    time.write(WEEK_S + 50, "preempt", job="b")
+    time.write(WEEK_S + 50, "resize", job="a", gpus={"m0": 4})
+    time.write(WEEK_S + 150, "end", job="a")
     assert time.gpu_s == {0: {ANN: 800}, 1: {ANN: 8 * 50 + 4 * 90, BOB: 100}}
+    assert time.total_gpu_s == 800 + 8 * 50 + 4 * 90 + 100
 
 
 def test_an_account_has_what_its_users_have() -> None:
@@ -28,10 +29,10 @@ def test_an_account_has_what_its_users_have() -> None:
 @pytest.mark.parametrize(("last_submit_s", "weeks"), [(0.5, 1), (1.5, 1), (2, 2)])
 def test_whole_weeks_count_and_the_first_until_the_last_submission(last_submit_s: float, weeks: int) -> None:
     time = WeeklyGpuTime({"a": ANN, "b": BOB}, last_submit_s * WEEK_S)
-    time.count(0, "start", {"job": "a", "gpus": {"m0": 1}})
-    time.count(0.25 * WEEK_S, "start", {"job": "b", "gpus": {"m1": 1}})
+    time.write(0, "start", job="a", gpus={"m0": 1})
+    time.write(0.25 * WEEK_S, "start", job="b", gpus={"m1": 1})
     for job in "ab":
-        time.count(3 * WEEK_S, "end", {"job": job})
+        time.write(3 * WEEK_S, "end", job=job)
     found = time.shares()
     assert len(found) == weeks
     assert found[0][ANN] == pytest.approx(2 / 3 if last_submit_s == 0.5 else 4 / 7)

@@ -10,15 +10,14 @@ from analysis.studies.llm_plans import (
     BLIND,
     CLASSES,
     VARIANTS,
-    HeldUntil,
     LlmSite,
+    believed_costs,
     classes_table,
     dealt_names,
     draw,
     results_table,
     simulate_variant,
     with_ranks_by_name,
-    without_plans,
 )
 from dally.cluster import load_cluster
 from dally.jobs.job import Job
@@ -42,10 +41,14 @@ SITE = LlmSite("ethernet-512", "kalos-like:jobs=150,most_gpus=64,load=2,cluster_
 def test_who_knows_no_plan_takes_all_placements_as_alike_or_levels_at_a_price() -> None:
     cluster = load_cluster("ethernet-512")
     assert CostModel(cluster).cost(EXPERTS, FAR).slowdown > 1.5
-    assert without_plans(cluster).cost(EXPERTS, FAR).slowdown == 1
+    assert believed_costs("plans", cluster) is None
+    alike, by_level = believed_costs("nothing", cluster), believed_costs("1.25", cluster)
+    assert alike is not None
+    assert by_level is not None
+    assert alike.cost(EXPERTS, FAR).slowdown == 1
     scattered = tuple((machine, 1) for machine in range(64))
     small = replace(EXPERTS, gpus=64, plan=TrainingPlan.parse("dp=64,ep=16,zero=1,sequence=4096"))
-    apart = without_plans(cluster, assumed_slowdown=1.25).cost(small, scattered)
+    apart = by_level.cost(small, scattered)
     assert apart.slowdown == 1 + 0.25 * 2 * 63 / 64, "one level farther, on 64 machines"
 
 
@@ -65,17 +68,6 @@ def test_names_that_go_round_over_racks_cost_experts_time_on_ethernet_and_none_o
         experts, other = with_ranks_by_name([EXPERTS, plain], named, dealt_names(named))
         assert low <= experts.duration_s / EXPERTS.duration_s <= high
         assert other == plain
-
-
-def test_gpu_time_is_counted_up_to_the_last_submission() -> None:
-    log = HeldUntil(100)
-    log.write(10, "start", job="a", gpus={"m0": 8, "m1": 8})
-    log.write(60, "preempt", job="a")
-    log.write(80, "start", job="a", gpus={"m0": 8})
-    log.write(500, "end", job="a")
-    log.write(200, "start", job="b", gpus={"m0": 8})
-    log.write(300, "end", job="b")
-    assert log.gpu_s == 16 * 50 + 8 * 20
 
 
 def test_every_plan_is_of_one_class_by_axes_and_of_one_by_gpus() -> None:

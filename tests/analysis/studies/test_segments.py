@@ -22,7 +22,7 @@ SMALL = SegmentSite("gb200-1152", 60, 512, 2.0)
 
 def test_a_static_rule_holds_gpus_idle_that_jobs_without_segments_use() -> None:
     """One seed; on how much, see docs/results/segments.md."""
-    static, free = (simulate_variant(variant, SMALL, Knowledge.LIMITS, 3) for variant in (BASE, FREE))
+    static, free = (simulate_variant(variant, 3, SMALL, Knowledge.LIMITS) for variant in (BASE, FREE))
     assert 0 < static.occupancy <= free.occupancy <= 1
     assert static.large_jct_s >= free.large_jct_s > 0
     assert free.lost > -0.01
@@ -50,7 +50,7 @@ def test_spare_machines_are_as_many_of_each_rack_and_their_gpus_do_not_count_as_
     assert sorted(racks) == sorted([*{*racks}] * 2)
     assert len({*racks}) == 16
     busy = SegmentSite("gb200-1152", 300, 128, 10.0)
-    full = simulate_variant(replace(FREE, down=12), busy, Knowledge.LIMITS, 3)
+    full = simulate_variant(replace(FREE, down=12), 3, busy, Knowledge.LIMITS)
     assert 0.5 < full.occupancy <= 1
 
 

@@ -1,7 +1,7 @@
 """Holds predicted step times of parallel plans against published ones: `python -m` and this module's name."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -129,49 +129,41 @@ def _size(row: PublishedStep) -> Hashable:
     return row.model
 
 
-def _width(row: PublishedStep) -> Hashable:
-    return row.step.model.hidden
-
-
-def _machines(row: PublishedStep) -> Hashable:
-    return len(row.step.machines)
-
-
-def _stages(row: PublishedStep) -> Hashable:
-    return row.step.plan.pp
-
-
 def _same_job(row: PublishedStep) -> Hashable:
     """Plans that a user chooses from: one model, batch and number of GPUs."""
     batch = row.step.batch
     return row.model, batch.global_batch, batch.sequence, row.step.plan.gpus
 
 
-def _same_sequence(row: PublishedStep) -> Hashable:
-    return row.model, row.step.batch.sequence
-
-
-def _same_gpus(row: PublishedStep) -> Hashable:
-    return row.model, row.gpu, row.step.plan.gpus
-
-
-def _same_release(row: PublishedStep) -> Hashable:
-    return row.model, row.gpu, row.step.plan.gpus, row.release
-
-
-def _same_precision(row: PublishedStep) -> Hashable:
-    return row.model, row.gpu, row.step.plan.gpus, row.step.precision
-
-
 VTRAIN_MANY = HeldOutSplit("vTrain, 64 to 512 A100", "each model size", "14.7 %", _size, _same_job)
 VTRAIN_ONE = HeldOutSplit("vTrain, one machine", "each model size", "8.4 %", _size, _same_job)
-VTRAIN_WIDTH = HeldOutSplit("vTrain, one machine", "each hidden width", "8.4 %", _width, _same_job)
-FOUNDRY = HeldOutSplit("llm-foundry, 8 to 512 H100", "each model size", "", _size, _same_sequence)
-SAILOR = HeldOutSplit("Sailor, 4 to 128 GH200", "each number of machines", "", _machines, _same_job)
-SAILOR_STAGES = HeldOutSplit("Sailor, 4 to 128 GH200", "each number of stages", "", _stages, _same_job)
-BRIDGE = HeldOutSplit("Megatron-Bridge", "each model", "", _size, _same_gpus)
-BRIDGE_PRECISION = HeldOutSplit("the same, pairs of one precision", "each model", "", _size, _same_precision)
-BRIDGE_RELEASE = HeldOutSplit("the same, pairs of one release", "each model", "", _size, _same_release)
+VTRAIN_WIDTH = HeldOutSplit(
+    "vTrain, one machine", "each hidden width", "8.4 %", lambda row: row.step.model.hidden, _same_job
+)
+FOUNDRY = HeldOutSplit(
+    "llm-foundry, 8 to 512 H100",
+    "each model size",
+    "",
+    _size,
+    lambda row: (row.model, row.step.batch.sequence),
+)
+SAILOR = HeldOutSplit(
+    "Sailor, 4 to 128 GH200", "each number of machines", "", lambda row: len(row.step.machines), _same_job
+)
+SAILOR_STAGES = HeldOutSplit(
+    "Sailor, 4 to 128 GH200", "each number of stages", "", lambda row: row.step.plan.pp, _same_job
+)
+BRIDGE = HeldOutSplit(
+    "Megatron-Bridge", "each model", "", _size, lambda row: (row.model, row.gpu, row.step.plan.gpus)
+)
+BRIDGE_PRECISION = replace(
+    BRIDGE,
+    rows="the same, pairs of one precision",
+    alike=lambda row: (BRIDGE.alike(row), row.step.precision),
+)
+BRIDGE_RELEASE = replace(
+    BRIDGE, rows="the same, pairs of one release", alike=lambda row: (BRIDGE.alike(row), row.release)
+)
 
 
 def scores_table(scores: Sequence[SplitScore]) -> str:

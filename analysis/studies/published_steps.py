@@ -196,15 +196,12 @@ def read_megatron_bridge(path: Path) -> list[PublishedStep]:
         )
         batch = BatchSizes(int(row["GBS"]), int(row["MBS"]), int(row["Sequence Length"]))
         machines = whole_machines(gpus, GPUS[gpu].domain_gpus)
-        step = TrainingStep(shape, plan, batch, GPUS[gpu], machines, precision=_precision(row["Precision"]))
+        precision = {"BF16": "bf16", "NVFP4": "fp4"}.get(row["Precision"], "fp8")
+        step = TrainingStep(shape, plan, batch, GPUS[gpu], machines, precision)
         seconds = batch.tokens / gpus / _number(row["Tokens / sec / GPU"])
         return PublishedStep(step, seconds, model, gpu, row["version"])
 
     return _read_csv(path, read)
-
-
-def _precision(text: str) -> str:
-    return {"BF16": "bf16", "NVFP4": "fp4"}.get(text, "fp8")
 
 
 def _number(text: str, none: int = 1) -> int:

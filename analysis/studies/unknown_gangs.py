@@ -153,10 +153,6 @@ def scores(gangs: Sequence[Sequence[PlacedGang]]) -> Iterator[str]:
         yield f"{fmean(right):.0%}" if right else ""
 
 
-def _of_models(*models: str) -> list[Job]:
-    return [Job(f"{model}-{gpus}", 0, gpus, 1, model=model) for model in models for gpus in SIZES]
-
-
 def _with_plans(seed: int) -> list[Job]:
     """Jobs of a generated workload that name a plan, one of each size and plan."""
     jobs = load_trace("kalos-like:jobs=400,most_gpus=64,load=1,cluster_gpus=512", seed=seed).jobs
@@ -166,11 +162,12 @@ def _with_plans(seed: int) -> list[Job]:
 def _sets(throughputs: Path) -> Iterator[tuple[str, list[list[PlacedGang]]]]:
     """Sets of gangs by what they are."""
     pollux = throughputs / "pollux" / "traces"
-    for models in (("bert", "cifar10"), ("deepspeech2", "imagenet")):
-        yield f"measured, Pollux: {' and '.join(models)}", list(measured_by_pollux(pollux, models))
+    for pair in (("bert", "cifar10"), ("deepspeech2", "imagenet")):
+        yield f"measured, Pollux: {' and '.join(pair)}", list(measured_by_pollux(pollux, pair))
     deepshare = throughputs / "deepshare" / "isolated_thp.csv"
     yield "measured, DeepShare: six models", list(measured_by_deepshare(deepshare))
-    usual = _of_models("alexnet", "bert-large", "mobilenetv3", "resnet18", "resnet50", "vgg11")
+    models = ("alexnet", "bert-large", "mobilenetv3", "resnet18", "resnet50", "vgg11")
+    usual = [Job(f"{model}-{gpus}", 0, gpus, 1, model=model) for model in models for gpus in SIZES]
     for name in ("ethernet-64", "infiniband-64"):
         cluster = f"docs/studies/clusters/{name}.toml"
         yield f"predicted, profiles `realistic`, {name}", list(predicted(cluster, "realistic", usual, SEED))

@@ -102,10 +102,6 @@ def command(
     click.echo(f"profile: {path}")
 
 
-def _shown(shape: PointShape) -> str:
-    return f"{shape.nodes}x{shape.gpus_per_node}"
-
-
 def _step_time(tier: str, shape: PointShape | None, step_s: float, gpus: int | None) -> StepTime:
     option = f"--{tier} {step_s:g}"
     if shape is None:
@@ -120,5 +116,6 @@ def _step_time(tier: str, shape: PointShape | None, step_s: float, gpus: int | N
             )
         shape = PointShape(machines, gpus // machines, None)
     if (shape.nodes == 1) != (tier == _MACHINE):
-        raise InputError(f"{option} is of {_shown(shape)}: --machine takes 1 machine, others 2 or more")
+        lies = f"{shape.nodes}x{shape.gpus_per_node}"
+        raise InputError(f"{option} is of {lies}: --machine takes 1 machine, others 2 or more")
     return StepTime(tier, shape, Timing(step_s, None, None, None))

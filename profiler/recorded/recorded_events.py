@@ -296,7 +296,10 @@ def computed_before(calls: Sequence[RecordedCall], record: RankRecord) -> list[f
         calls: In their order.
         record: Of the rank that made them.
     """
-    reducing = [number for number, call in enumerate(calls) if _reduces_gradients(call)]
+    # The optimizer waits for gradients alone.
+    reducing = [
+        number for number, each in enumerate(calls) if each.needed is None and each.call.kind in REDUCING
+    ]
     if not reducing or not launched_in_one_go(calls, record.step_s):
         return [call.event.ready_s / record.step_s for call in calls]
     scattering = [number for number in reducing if calls[number].call.kind is CollectiveKind.REDUCE_SCATTER]
@@ -327,10 +330,6 @@ def launched_in_one_go(calls: Sequence[RecordedCall], step_s: float) -> bool:
         later - earlier for earlier, later in pairwise([*at_s, *(step_s + first for first in at_s[:1])])
     ]
     return max(pauses_s, default=0.0) >= _WAITED * step_s
-
-
-def _reduces_gradients(call: RecordedCall) -> bool:
-    return call.needed is None and call.call.kind in REDUCING
 
 
 def _gathers_weights(call: RecordedCall) -> bool:

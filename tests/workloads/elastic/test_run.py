@@ -12,7 +12,7 @@ import torch
 
 from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import finish, preloaded, run, started
-from tests.workloads.test_train import codes, files, log_of, wait_until
+from tests.workloads.test_train import codes, files, log_of, wait_while_it_runs
 from workloads.elastic.batch_rules import Tuning
 from workloads.elastic.folder import RendezvousFolder
 
@@ -65,11 +65,11 @@ def test_a_job_grows_and_shrinks_with_the_samples_and_losses_of_one_that_does_no
     command = job(elastic, model, 3000)
     with started(1, TRAIN, *command) as first, started(2, TRAIN, *command, "--join") as crew:
         alive: list[subprocess.Popen[str]] = [*first, *crew]
-        wait_until(reaches(elastic, 3), alive)
+        wait_while_it_runs(reaches(elastic, 3), alive)
         crew[0].send_signal(signal.SIGTERM)
-        wait_until(reaches(elastic, 2), [*first, crew[1]])
+        wait_while_it_runs(reaches(elastic, 2), [*first, crew[1]])
         crew[1].send_signal(signal.SIGUSR1)
-        wait_until(reaches(elastic, 1), list(first))
+        wait_while_it_runs(reaches(elastic, 1), list(first))
         first[0].send_signal(signal.SIGUSR1)
         ended = [*finish(first), *finish(crew)]
     assert codes(ended) == [CHECKPOINTED, 0, CHECKPOINTED], ended
@@ -89,11 +89,11 @@ def test_a_job_grows_and_shrinks_with_the_samples_and_losses_of_one_that_does_no
 def test_linear_grows_the_batch_and_the_first_rank_may_leave(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 100_000, "--batch-rule", "linear", "--max-batch", "16", "--lr-ramp", "5")
     with started(2, TRAIN, *command) as first, started(1, TRAIN, *command, "--join") as late:
-        wait_until(reaches(tmp_path, 3), [*first, *late])
+        wait_while_it_runs(reaches(tmp_path, 3), [*first, *late])
         members = list(json.loads((tmp_path / "ranks" / "present").read_text())["members"])
         RendezvousFolder(tmp_path / "ranks").ask(out=members[:1])
-        wait_until(lambda: first[0].poll() is not None, [first[1], *late])
-        wait_until(reaches(tmp_path, 2), [first[1], *late])
+        wait_while_it_runs(lambda: first[0].poll() is not None, [first[1], *late])
+        wait_while_it_runs(reaches(tmp_path, 2), [first[1], *late])
         first[1].send_signal(signal.SIGUSR1)
         ended = [*finish(first), *finish(late)]
     assert codes(ended) == [0, CHECKPOINTED, 0], ended
@@ -108,7 +108,7 @@ def test_goodput_goes_on_with_the_batch_that_is_worth_most_by_what_was_measured(
     command = job(tmp_path, "digits", 100_000, "--batch-rule", "goodput", "--max-batch", "24")
     for ranks in (1, 2):
         with started(ranks, TRAIN, *command) as processes:
-            wait_until(reaches(tmp_path, ranks), processes)
+            wait_while_it_runs(reaches(tmp_path, ranks), processes)
             processes[0].send_signal(signal.SIGUSR1)
             assert codes(finish(processes)) == [CHECKPOINTED] * ranks
         (checkpoint,) = tmp_path.glob("*.pt")
@@ -128,7 +128,7 @@ def test_goodput_goes_on_with_the_batch_that_is_worth_most_by_what_was_measured(
 def test_a_rank_that_dies_is_an_error_of_all(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 100_000)
     with started(1, TRAIN, *command) as first, started(1, TRAIN, *command, "--join") as late:
-        wait_until(reaches(tmp_path, 2), [*first, *late])
+        wait_while_it_runs(reaches(tmp_path, 2), [*first, *late])
         late[0].kill()
         [ended] = finish(first)
     assert ended.code == 1
@@ -139,7 +139,7 @@ def test_a_rank_that_dies_is_an_error_of_all(tmp_path: Path) -> None:
 def test_a_newcomer_that_dies_before_the_change_is_not_waited_for(tmp_path: Path) -> None:
     command = job(tmp_path, "tiny", 200, "--join-timeout", "2")
     with started(1, TRAIN, *command) as first:
-        wait_until((tmp_path / "ranks" / "meeting").exists, first)
+        wait_while_it_runs((tmp_path / "ranks" / "meeting").exists, first)
         RendezvousFolder(tmp_path / "ranks").ask(into=["nobody"])
         [ended] = finish(first)
     assert ended.code == 0, ended

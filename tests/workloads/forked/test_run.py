@@ -10,7 +10,7 @@ import torch
 
 from dally.jobs.job import CHECKPOINTED
 from tests.workloads.ranks import finish, preloaded, run, started
-from tests.workloads.test_train import codes, files, invoke, log_of, wait_until
+from tests.workloads.test_train import codes, files, invoke, log_of, wait_while_it_runs
 from workloads.forked.exchange import code_file
 
 TRAIN = "workloads.train"
@@ -59,7 +59,7 @@ def test_one_copy_alone_trains_to_the_bit_as_a_job_that_is_not_forked(tmp_path: 
 def test_a_copy_that_is_killed_is_left_out_and_all_steps_are_done(tmp_path: Path) -> None:
     job = (*FORKED, "--steps", str(STEPS), "--slot", "0.8", *files(tmp_path))
     with started(3, TRAIN, *job, "--pace", "0.01,0.01,0.02") as processes:
-        wait_until(lambda: len(log_of(tmp_path)) >= 1, processes)
+        wait_while_it_runs(lambda: len(log_of(tmp_path)) >= 1, processes)
         processes[0].kill()  # the one that meets others' connections, opens slots and publishes them
         ended = finish(processes)
     assert codes(ended) == [-signal.SIGKILL, 0, 0], ended
@@ -80,7 +80,7 @@ def test_a_copy_that_is_killed_is_left_out_and_all_steps_are_done(tmp_path: Path
 def test_a_signal_to_one_copy_stops_all_and_other_numbers_of_copies_go_on(tmp_path: Path) -> None:
     job = (*FORKED, "--steps", str(STEPS), "--slot", "0.5", *files(tmp_path))
     with started(2, TRAIN, *job, "--pace", "0.02") as processes:
-        wait_until(lambda: len(log_of(tmp_path)) >= 1, processes)
+        wait_while_it_runs(lambda: len(log_of(tmp_path)) >= 1, processes)
         processes[1].send_signal(signal.SIGUSR1)
         ended = finish(processes)
     assert codes(ended) == [CHECKPOINTED, CHECKPOINTED], ended

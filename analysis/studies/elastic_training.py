@@ -234,14 +234,13 @@ def draw(runs: Runs, path: Path) -> None:
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for kind in ("fixed", "keep", "linear"):
-        for number, run in enumerate(runs.get(kind, ())):
+        for number, run in enumerate(runs[kind]):
             samples, scores = zip(*sorted(run.scores().items()), strict=True)
             label = _plain(kind) if number == 0 else None
             held_out = [loss for _, loss in scores]
             left.plot(samples, held_out, color=COLOURS[kind], marker=".", linewidth=0.8, label=label)
     for kind in ("keep", "restart", "warm"):
-        for run in runs.get(kind, ())[:1]:
-            _draw_progress(right, run)
+        _draw_progress(right, runs[kind][0])
     left.set(xlabel="samples", ylabel="held-out loss", yscale="log")
     right.set(xlabel="seconds since the first step", ylabel="steps")
     left.legend(fontsize=8)
@@ -274,13 +273,12 @@ def _plain(kind: str) -> str:
 
 @click.command(cls=StudyCommand)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--kinds", default=",".join(NAMES), show_default=True, help="What to run, with commas between.")
-def main(folder: Path, kinds: str) -> None:
+def main(folder: Path) -> None:
     """Measure what is not measured yet, and write the tables and the figure."""
     folder.mkdir(exist_ok=True)
     if not (folder / "digits.npz").exists():
         write_digits(folder / "digits.npz")
-    runs = {kind: [QualityRun(folder, kind, seed) for seed in SEEDS] for kind in kinds.split(",")}
+    runs = {kind: [QualityRun(folder, kind, seed) for seed in SEEDS] for kind in NAMES}
     with _preloaded():
         for run in chain(*zip(*runs.values(), strict=True)):
             run.do()

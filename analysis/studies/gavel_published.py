@@ -176,7 +176,6 @@ def mean_jct_h(
 @click.command(cls=StudyCommand)
 @click.argument("throughputs", type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, default=["las:aware=yes", "las:aware=no"])
-@click.option("--knobs", default="", help="Further knobs of gavel.")
 @click.option("--rate", "rates", type=float, multiple=True, default=[0.8, 1.6, 2.4], help="Jobs an hour.")
 @click.option("--seed", "seeds", type=int, multiple=True, default=[0, 1, 2], show_default=True)
 @known_option
@@ -185,7 +184,6 @@ def mean_jct_h(
 def main(
     throughputs: Path,
     policies: tuple[str, ...],
-    knobs: str,
     rates: tuple[float, ...],
     seeds: tuple[int, ...],
     known: Known,
@@ -196,7 +194,7 @@ def main(
     setting, rows = read_setting(throughputs), []
     for policy in policies:
         objective, _, aware = policy.partition(":")
-        spec = f"gavel:objective={objective},{aware},{knobs}".rstrip(",")
+        spec = f"gavel:objective={objective},{aware}"
         for rate in rates:
             by_seed = [mean_jct_h(setting, spec, seed, rate, first, known, stretch) for seed in seeds]
             ours, published = fmean(by_seed), PUBLISHED[policy].get(rate)

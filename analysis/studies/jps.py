@@ -10,7 +10,7 @@ from time import perf_counter
 import click
 import numpy as np
 
-from analysis.studies.common import StudyCommand, publish, write_option
+from analysis.studies.common import StudyCommand, publish, seeds_option, write_option
 from dally.markdown import table
 from dally.policies.common.arrays import Floats, Ints
 from dally.policies.jps.categories import count_categories
@@ -208,15 +208,14 @@ def study_table(seeds: Sequence[int], instances: int, sizes: Sequence[tuple[int,
 
 
 @click.command(cls=StudyCommand)
-@click.option("--seeds", default="1,2,3", show_default=True, help="Seeds, separated by commas.")
+@seeds_option
 @click.option("--instances", default=10, show_default=True, help="Instances of each seed and size.")
 @click.option("--most-workers", default=200, show_default=True, help="Leave larger sizes out.")
 @write_option
-def main(seeds: str, instances: int, most_workers: int, page: Path | None) -> None:
+def main(seeds: Sequence[int], instances: int, most_workers: int, page: Path | None) -> None:
     """How close JPS comes to the best placement of random instances, and how long it takes."""
     sizes = [size for size in SIZES if size[1] <= most_workers]
-    body = study_table([int(seed) for seed in seeds.split(",")], instances, sizes)
-    publish([("jps", body)], page)
+    publish([("jps", study_table(seeds, instances, sizes))], page)
 
 
 if __name__ == "__main__":

@@ -66,17 +66,11 @@ COLUMNS: Sequence[tuple[str, Cell[HadarRun]]] = (
 @click.option("--jobs", type=click.IntRange(1), default=40, show_default=True, help="Of each workload.")
 @seeds_option
 @policies_option(POLICIES)
-@click.option(
-    "--split",
-    type=click.Choice([each.value for each in Split]),
-    default="proportional",
-    show_default=True,
-    help="Of a batch over several GPU types.",
-)
 @write_option
-def main(jobs: int, seeds: Sequence[int], policies: Sequence[str], split: str, page: Path | None) -> None:
+def main(jobs: int, seeds: Sequence[int], policies: Sequence[str], page: Path | None) -> None:
     """Elastic jobs on three types of GPUs, cluster `hadar-60`, under JPS and others."""
-    parts, one = [], partial(run, read_setting(Split(split)))
+    # A batch over several GPU types is split by their speeds.
+    parts, one = [], partial(run, read_setting(Split.PROPORTIONAL))
     for name, spec in WORKLOADS.items():
         trace = spec.format(jobs=jobs)
         drawn = {f"seed {seed}": [elastic(job) for job in generate(trace, seed)] for seed in seeds}

@@ -39,14 +39,13 @@ class Starts(NoEvents):
     """Where jobs of several machines were started, each placement once."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int, tuple[tuple[str, int], ...]], str] = {}
+        self.found: dict[tuple[str, tuple[tuple[str, int], ...]], None] = {}
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Note a start."""
         gpus = said.get("gpus")
         if event == "start" and isinstance(gpus, Mapping) and len(gpus) > 1:
-            key = str(said["job"]), sum(gpus.values()), tuple(gpus.items())
-            self.found[key] = str(said["job"])
+            self.found[str(said["job"]), tuple(gpus.items())] = None
 
 
 class Ran:
@@ -73,7 +72,7 @@ def _error(believed: CostModel, true: CostModel, jobs: Mapping[str, Job], starts
     """By how much believed slowdowns of jobs on several machines are off, up or down, in the mean."""
     index = true.topology.machine_index
     off = []
-    for job_id, _, gpus in starts.found:
+    for job_id, gpus in starts.found:
         place: Allocation = tuple((index[name], count) for name, count in gpus)
         asked = jobs[job_id]
         ratio = believed.cost(asked, place).slowdown / true.cost(asked, place).slowdown

@@ -58,6 +58,6 @@ def test_guided_search_stays_within_the_published_distance_of_the_optimum() -> N
 
 
 def test_the_study_prints_a_row_for_each_size_and_method() -> None:
-    result = CliRunner().invoke(main, ["--seeds", "1", "--instances", "1", "--most-workers", "9"])
+    result = CliRunner().invoke(main, ["--seed", "1", "--instances", "1", "--most-workers", "9"])
     assert result.exit_code == 0, result.output
     assert "| 3, 9 | all categories |" in result.output

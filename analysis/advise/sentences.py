@@ -8,7 +8,7 @@ from analysis.advise.calibration import CHANCE, CLOSE, CLOSE_S, UNLIKE, Calibrat
 from analysis.advise.effects import EVEN, OTHER, Effect, changes_by_case
 from analysis.advise.history import SiteHistory, idle_share, most_gpus_held
 from analysis.advise.segments import SCHEDULERS, advised, concerned, jct_change, with_interval
-from analysis.advise.site import ModelAssumption
+from analysis.advise.site import ModelAssumption, Site
 from dally.cluster.summary import left_out_line
 from dally.jobs.knowledge import Knowledge
 from dally.jobs.priority import DEFAULT_RATIO
@@ -355,6 +355,7 @@ def limit_lines(advice: Advice) -> Iterator[str]:
         "what the network cost them there was taken out. The times of the others count as those of their "
         "best placement, which makes them too long where they were placed badly."
     )
+    yield from elsewhere_lines(site)
     known = "" if site.priorities else "priorities, fair share, "
     yield (
         f"Not simulated: partitions, {known}limits of users, reservations, nodes that were down, "
@@ -368,6 +369,16 @@ def limit_lines(advice: Advice) -> Iterator[str]:
         yield f"Of the cluster: {left_out}."
     if history.too_large:
         yield f"Left out: {plural(history.too_large, 'job')} larger than the cluster."
+
+
+def elsewhere_lines(site: Site) -> Iterator[str]:
+    """That jobs of the history ran on other nodes than the cluster's, if any did."""
+    jobs, node = site.elsewhere()
+    if jobs:
+        yield (
+            f"{plural(jobs, 'job')} of {len(site.history.jobs):,} ran on nodes that --cluster does not have, "
+            f"such as {node}; they are simulated all the same."
+        )
 
 
 def tried_lines(found: Calibration) -> list[str]:
@@ -400,6 +411,7 @@ def setting_line(advice: Advice) -> str:
 def summary_lines(advice: Advice) -> Sequence[str]:
     """The few lines for a terminal."""
     lines = [next(calibration_lines(advice)), f"{title(advice)}.", *finding_lines(advice)]
+    lines += elsewhere_lines(advice.site)
     if part := simulated_line(advice.site.history):
         lines.append(part)
     lines.append(knowledge_line(advice))

@@ -124,6 +124,19 @@ class Site:
         """How many jobs' nodes are known, of those with more than one GPU."""
         return sum(self.real_placement(past) is not None for past in self.history.jobs if past.job.gpus > 1)
 
+    def elsewhere(self) -> tuple[int, str]:
+        """How many jobs ran on nodes that the cluster lacks, and one of these; 0 and empty if none did."""
+        strange = [name for past in self.history.jobs if (name := self._strange_node(past))]
+        return len(strange), strange[0] if strange else ""
+
+    def _strange_node(self, past: PastJob) -> str:
+        """The first node of a job that the cluster lacks; empty if it has all, or they are not known."""
+        try:
+            names = expand(past.nodes) if past.nodes else ()
+        except InputError:
+            return ""
+        return next((name for name in names if name not in self.topology.machine_index), "")
+
     def _with_models(self, case: ModelAssumption) -> list[tuple[PastJob, Job]]:
         """Each job with that of the history, its model told, by its name, or drawn as a case has it."""
         jobs = []

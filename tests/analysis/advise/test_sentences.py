@@ -152,6 +152,15 @@ def test_a_history_of_more_gpus_than_the_cluster_has_is_told(tmp_path: Path) -> 
     assert "GPUs at once" not in " ".join(sentences.summary_lines(advice))
 
 
+def test_jobs_that_ran_on_other_nodes_than_the_cluster_s_are_told(tmp_path: Path) -> None:
+    rows = [Row(0, 0, 100, 2, nodes="r0m[0-1]"), Row(0, 100, 50, 2, nodes="r0m1,old7"), Row(0, 0, 9)]
+    told = "1 job of 3 ran on nodes that --cluster does not have, such as old7"
+    advice = asked(tmp_path, rows, ModelAssumption("as told"))
+    for lines in (sentences.summary_lines(advice), list(sentences.limit_lines(advice))):
+        assert sum(told in line for line in lines) == 1
+    assert not list(sentences.elsewhere_lines(site(tmp_path, [rows[0], rows[2]])))
+
+
 def test_models_that_the_real_waits_refute_end_in_no_conclusion(tmp_path: Path) -> None:
     rows = scheduled(Row(30 * n, 0, 100 + 50 * (n % 3), (2, 1, 3)[n % 3]) for n in range(90))
     advice = asked(tmp_path, rows, ModelAssumption("middle", "vgg11=1"), "dally")

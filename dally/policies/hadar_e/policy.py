@@ -84,8 +84,8 @@ class SlotPlan(HadarRound):
             )
             forkers.append(forker)
         spread = spread_copies(self.market, forkers, first)
-        for (job, bid), machines in zip(forking, spread, strict=True):
-            if len(machines) < 2:
+        for (job, bid), machine, machines in zip(forking, first, spread, strict=True):
+            if machines == {machine}:  # what it bid for; one copy elsewhere is the one that runs, and stays
                 continue
             allocation, reason = _copies(job, machines), "stays where it runs"
             if allocation != job.allocation:

@@ -88,3 +88,15 @@ def test_an_overhead_of_most_of_the_slot_makes_copies_worthless() -> None:
     assert placed(result, "a") == ["r0m0"]
     with pytest.raises(InputError, match="overhead_s is 400"):
         parse_policy("hadar-e:overhead_s=400")
+
+
+def test_a_job_that_bid_for_a_faster_machine_and_stays_gives_up_that_machine() -> None:
+    """Its GPUs there go to copies of others, so it must not move there: plans that do not fit are errors."""
+    jobs = []
+    for number in range(40):
+        one = job(f"j{number}", 1 + number % 3, 10 + (211 * number) % 4000, 60 * number)
+        gang = replace(one, gpus=(3, 6)[number % 4 // 2], gpus_per_machine=3, model=MODEL)
+        fork = replace(one, kind=JobKind.FORKED, max_copies=3, model="lm")
+        jobs.append(fork if number % 2 else gang)
+    topology = racks([[3, 3, 7, 7]], ("v100", "v100", "p100", "p100"))
+    assert len(simulate("hadar-e", topology, jobs, profiles=GAVEL).by_job) == 40

@@ -12,6 +12,8 @@ from dally.hostlist import expand
 _PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
 _FIRST_KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=")
 _INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
+_CLUSTER = re.compile(r"\s*ClusterName\s*=\s*\"?([\w-]+)", re.IGNORECASE)
+"""Its name stands for `%c` in the files that are included further down."""
 _COMMENT = re.compile(r"(?<!\\)#.*")
 _DEEPEST_INCLUDE = 8
 _KEYS = frozenset(
@@ -51,12 +53,15 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
     Raises:
         InputError: A file cannot be read, or a wanted line is not a row of Key=Value pairs.
     """
+    cluster = "%c"
     for where, text in _logical_lines(path):
+        if named := _CLUSTER.match(text):
+            cluster = named[1].lower()
         include = _INCLUDE.match(text)
         if include and depth == _DEEPEST_INCLUDE:
             raise InputError(f"{where}: files include each other more than {_DEEPEST_INCLUDE} deep")
         if include:
-            included = path.parent / include[1]
+            included = path.parent / include[1].replace("%c", cluster)
             if not included.exists():  # as in a copy of the folder, where files are included by absolute path
                 raise InputError(f"{where}: the file that it includes, {included}, is not there")
             yield from read_lines(included, keys, depth + 1)

@@ -139,6 +139,12 @@ def test_comments_may_hold_any_bytes_as_for_slurm(tmp_path: Path) -> None:
         assert [machine.gpus for machine in load_cluster(path).machines] == [4, 4]
 
 
+def test_an_included_file_may_be_called_like_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "lab_nodes.conf").write_text("NodeName=m Gres=gpu:1\n")
+    cluster = load(tmp_path, {"slurm.conf": "ClusterName=Lab\nInclude %c_nodes.conf\n"})
+    assert [machine.name for machine in cluster.machines] == ["m"]
+
+
 def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "nodes.conf").write_text("NodeName=n[1-2] Gres=gpu:a100:4\n")

@@ -270,7 +270,7 @@ def _advise(
     for line in site.stand_ins():
         click.echo(line, err=True)
     if site.history.too_large:
-        click.echo(f"left out {plural(site.history.too_large, 'job')} larger than the cluster", err=True)
+        click.echo(f"left out {plural(site.history.too_large, 'job')} that the cluster cannot hold", err=True)
 
 
 def _status(doing: str) -> AbstractContextManager[object]:

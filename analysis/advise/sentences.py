@@ -368,7 +368,7 @@ def limit_lines(advice: Advice) -> Iterator[str]:
     if left_out := left_out_line(site.topology):
         yield f"Of the cluster: {left_out}."
     if history.too_large:
-        yield f"Left out: {plural(history.too_large, 'job')} larger than the cluster."
+        yield f"Left out: {plural(history.too_large, 'job')} that the cluster cannot hold."
 
 
 def elsewhere_lines(site: Site) -> Iterator[str]:

@@ -130,7 +130,7 @@ def test_a_job_larger_than_the_cluster_is_counted_and_recorded_when_skipped(tmp_
     path.write_text(JOBS + "small,0,1,10,,,,\nhuge,0,65,10,,,,\n")
     result = simulate(path, tmp_path / "out", "--policy", "fifo", "--skip-bad")
     assert result.exit_code == 0
-    assert "left out 1 job larger than the cluster" in result.stderr
+    assert "left out 1 job that the cluster cannot hold" in result.stderr
     statuses = {record.job_id: record.status for record in read_jobs(tmp_path / "out" / "fifo")}
     assert statuses == {"small": "COMPLETED", "huge": "REJECTED"}
 

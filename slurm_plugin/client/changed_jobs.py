@@ -100,7 +100,7 @@ class ChangedJobs:
         Args:
             answered: Called as soon as squeue has all lines from slurmctld, if that can be seen.
         """
-        key = secrets.token_hex(6)
+        key = secrets.token_urlsafe(6)
         self._looks += 1
         again = [number for number, known in self._known.items() if self._is_read_again(number, known)]
         with ThreadPoolExecutor(1) as pool:

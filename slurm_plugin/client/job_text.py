@@ -107,7 +107,7 @@ def squeue_format(key: str) -> str:
     """The value of `--Format` with which squeue prints what `JobLines` reads.
 
     Args:
-        key: What nobody can guess, in small letters and digits; each field ends with a mark of it.
+        key: What nobody can guess, in letters, digits, - and _; each field ends with a mark of it.
     """
     *others, last = _COLUMNS
     return ",".join((*(f"{column}:Q{key}" for column in others), f"{last}:E{key}"))

@@ -208,9 +208,11 @@ class Reconciler:
 
     def _wanted_reservations(self) -> set[str]:
         """The reservations on whose nodes jobs of ours may start now."""
-        may_start = (PendingPhase, StartingPhase)
-        ours = (each for each in self.managed_jobs.values() if isinstance(each.phase, may_start))
-        return {own_reservation(self._seen[each.job_id]) for each in ours} - {""}
+        known, may_start = self.managed_jobs, (PendingPhase, StartingPhase)
+        naming = (job for job in self._seen.values() if job.reservation and job.job_id in known)
+        return {own_reservation(job) for job in naming if isinstance(known[job.job_id].phase, may_start)} - {
+            ""
+        }
 
     def _waits_for_ours(self, job: SlurmJob) -> bool:
         """Whether a pending job of Slurm's waits for a reservation of ours that is gone, and so for ever.

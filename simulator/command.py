@@ -242,7 +242,9 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     if left_out := left_out_line(scenario.topology):
         click.echo(f"cluster: {left_out}", err=True)
     if scenario.too_large:
-        click.echo(f"left out {plural(len(scenario.too_large), 'job')} that the cluster cannot hold", err=True)
+        click.echo(
+            f"left out {plural(len(scenario.too_large), 'job')} that the cluster cannot hold", err=True
+        )
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
         click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):

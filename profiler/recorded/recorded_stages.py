@@ -42,7 +42,7 @@ _Call = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _StageRank:
     """The rank of a stage that sends most.
 
     Attributes:
@@ -144,7 +144,7 @@ def _is_regular(pipeline: Sequence[int], world: int) -> bool:
     return tuple(pipeline) == tuple(even) and world % (len(pipeline) * stride) == 0
 
 
-def _stage(number: int, pipeline: tuple[int, int], records: Sequence[RankRecord]) -> _Stage:
+def _stage(number: int, pipeline: tuple[int, int], records: Sequence[RankRecord]) -> _StageRank:
     """A stage of a pipeline of so many stages, every so many ranks."""
     size, stride = pipeline
     record = max((each for each in records if each.rank // stride % size == number), key=step_bytes)
@@ -159,10 +159,10 @@ def _stage(number: int, pipeline: tuple[int, int], records: Sequence[RankRecord]
         else:
             peers.append(-1)
             priced.append(call.event)
-    return _Stage(record, calls, peers, priced)
+    return _StageRank(record, calls, peers, priced)
 
 
-def _sent_for(stages: Sequence[_Stage]) -> Mapping[_Call, _Call]:
+def _sent_for(stages: Sequence[_StageRank]) -> Mapping[_Call, _Call]:
     """Which message is sent for each that is asked for; none if they do not match."""
     sent: dict[_Call, list[_Call]] = defaultdict(list)  # by the stages that it goes from and to
     asked: dict[_Call, list[_Call]] = defaultdict(list)
@@ -179,7 +179,7 @@ def _sent_for(stages: Sequence[_Stage]) -> Mapping[_Call, _Call]:
 
 
 def _called_stages(
-    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], prices: Sequence[Sequence[PricedEvent]]
+    stages: Sequence[_StageRank], sent: Mapping[_Call, _Call], prices: Sequence[Sequence[PricedEvent]]
 ) -> tuple[list[list[float]], list[float]]:
     """When calls are on the clock of each stage, and all compute of each, where the computing thread waits.
 
@@ -203,7 +203,7 @@ def _called_stages(
 
 
 def _waiting_stages(
-    stages: Sequence[_Stage], prices: Sequence[Sequence[PricedEvent]]
+    stages: Sequence[_StageRank], prices: Sequence[Sequence[PricedEvent]]
 ) -> tuple[list[list[float]], list[float]]:
     """The same where ranks noted when they waited for messages: what is left has collectives to wait for."""
     at_s, totals_s = [], []
@@ -220,7 +220,7 @@ def _waiting_stages(
     return at_s, totals_s
 
 
-def _launched_stage(stage: _Stage, number: int, stages: int) -> list[float]:
+def _launched_stage(stage: _StageRank, number: int, stages: int) -> list[float]:
     """When a stage's calls are on a clock of compute as long as its step, where the GPU is not waited for.
 
     See `recorded_events.computed_before`. What is launched in one go lies where the microbatches that are
@@ -268,7 +268,7 @@ def _launched_stage(stage: _Stage, number: int, stages: int) -> list[float]:
     return [float(share) * step_s for share in shares]
 
 
-def _sent_s(stage: _Stage, place: int, at_s: Sequence[float]) -> float | None:
+def _sent_s(stage: _StageRank, place: int, at_s: Sequence[float]) -> float | None:
     """When a stage waits until a message is sent, on its own clock; None: it does not."""
     waited_s = stage.calls[place].call.waited_s
     if waited_s is None or stage.record.launched:
@@ -299,7 +299,7 @@ def _computes(
 
 
 def _timed(
-    stages: Sequence[_Stage], sent: Mapping[_Call, _Call], at_s: Sequence[Sequence[float]]
+    stages: Sequence[_StageRank], sent: Mapping[_Call, _Call], at_s: Sequence[Sequence[float]]
 ) -> list[tuple[_Call, Event]]:
     """The events of all stages; a message is one, of the stage that sends it."""
     asked = {here: there for there, here in sent.items()}

@@ -26,7 +26,7 @@ from slurm_plugin.controller.journal import NAME, heartbeat_s, read_events, read
 from slurm_plugin.service.cli import clock
 from tests.analysis.report.folders import simple_run
 from tests.dally.recording.recorded import record
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 Read = Callable[[Path], object]
 PROFILE = Path(__file__).parents[2] / "dally" / "profiles" / "sets" / "dally" / "resnet50.json"
@@ -54,7 +54,7 @@ def given(file: str, document: bytes, read: Read, **beside: bytes) -> Format:
     return Format(file, read, lambda _: files)
 
 
-class RefusedError(DallyError):
+class CommandRefusedError(DallyError):
     """A command that ended with its one line."""
 
 
@@ -69,7 +69,7 @@ def command(*argv: str) -> None:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     if result.exit_code == 1 and result.stderr:
-        raise RefusedError(result.stderr.removesuffix("\n"))
+        raise CommandRefusedError(result.stderr.removesuffix("\n"))
 
 
 def text(path: Path) -> str:
@@ -314,7 +314,7 @@ def _reservations(path: Path) -> None:
 
 def _journal(folder: Path) -> Mapping[str, bytes]:
     """A journal of a controller with a job that runs and one that waits."""
-    site = Site(folder)
+    site = FakeSite(folder)
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.run_to(20.0)
@@ -330,7 +330,7 @@ def _all_readers(path: Path) -> None:
         with suppress(DallyError):
             for event in read_events(path.parent, job_id):
                 event_text(event, "1", clock)
-    site = Site(path.parent)
+    site = FakeSite(path.parent)
     try:
         site.run_to(1.0)
     finally:

@@ -12,7 +12,7 @@ from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import SubmitSpec
 
 
-class World(Protocol):
+class SlurmWorld(Protocol):
     """Nodes n1 to n8 with 8 GPUs each, n7 and n8 of another type; what users and administrators do there."""
 
     @property
@@ -156,24 +156,24 @@ class RealWorld:
         return all(node.state_name == "idle" for node in self.slurm.nodes())
 
 
-def find(world: World, job_id: str) -> SlurmJob:
+def find(world: SlurmWorld, job_id: str) -> SlurmJob:
     """A job as Slurm shows it now."""
     return next(job for job in world.slurm.jobs() if job.job_id == job_id)
 
 
-def wait_state(world: World, job_id: str, state: State) -> SlurmJob:
+def wait_state(world: SlurmWorld, job_id: str, state: State) -> SlurmJob:
     """Wait until a job is in a state; the job then."""
     world.wait(lambda: find(world, job_id).state is state, f"job {job_id} to be {state}")
     return find(world, job_id)
 
 
-def wait_reason(world: World, job_id: str, reason: str) -> SlurmJob:
+def wait_reason(world: SlurmWorld, job_id: str, reason: str) -> SlurmJob:
     """Wait until a job waits for a reason; the job then."""
     world.wait(lambda: find(world, job_id).reason == reason, f"job {job_id} to wait for {reason}")
     return find(world, job_id)
 
 
-def run_one(world: World, order: Order) -> str | None:
+def run_one(world: SlurmWorld, order: Order) -> str | None:
     """What Slurm says to one order."""
     (answer,) = world.slurm.run([order])
     return answer

@@ -59,7 +59,7 @@ def job_script(traps: str, steps: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class NotedRun:
     """One run of a job's script, as the script itself wrote it down.
 
     Attributes:
@@ -81,14 +81,14 @@ class Run:
     nodes: str
 
 
-def read_runs(ran: Path) -> list[Run]:
+def read_runs(ran: Path) -> list[NotedRun]:
     """All runs of all jobs, by job and by their beginning."""
     lines: dict[tuple[str, str], list[list[str]]] = {}
     for line in ran.read_text(encoding="ascii").splitlines() if ran.exists() else ():
         words = line.split(" ")
         lines.setdefault((words[1], words[3]), []).append(words)
     runs = [
-        Run(
+        NotedRun(
             job_id,
             int(said[0][2]),
             float(said[0][0]),
@@ -102,12 +102,12 @@ def read_runs(ran: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (int(run.job_id), run.began_s))
 
 
-def run_twice_at_once(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+def run_twice_at_once(runs: Sequence[NotedRun]) -> list[tuple[NotedRun, NotedRun]]:
     """Runs of one job that overlap; there must be none."""
     return [(a, b) for a, b in pairwise(runs) if a.job_id == b.job_id and b.began_s < a.ended_s]
 
 
-def lost_steps(runs: Sequence[Run]) -> int:
+def lost_steps(runs: Sequence[NotedRun]) -> int:
     """Steps that jobs had to do again, as they were stopped without their checkpoint."""
     return sum(max(0, a.last_step - b.first_step) for a, b in pairwise(runs) if a.job_id == b.job_id)
 

@@ -23,7 +23,7 @@ RACKS = racks([[8, 8], [8, 8]])
 
 POLL_S = 5.0
 
-Action = tuple[float, Callable[["Site"], object]]
+Action = tuple[float, Callable[["FakeSite"], object]]
 """What a person does, and when."""
 
 
@@ -31,7 +31,7 @@ class Killed(BaseException):
     """The controller's process is no more."""
 
 
-class Site:
+class FakeSite:
     """A cluster, its Slurm and its controller, which can be started anew."""
 
     def __init__(

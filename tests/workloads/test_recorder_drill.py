@@ -307,19 +307,19 @@ def hooks(
 ) -> tuple[Any, Callable[..., None], type]:
     """A recorder, its hook of optimizers and the class whose messages it notes."""
 
-    class Group:
+    class SendingGroup:
         def send(self, *_: object, **__: object) -> str:
             return "sent"
 
     registered: list[Callable[..., None]] = []
     optimizer = SimpleNamespace(register_optimizer_step_post_hook=registered.append)
     monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
-    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group))
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=SendingGroup))
     recorder = module.RankRecorder(folder)
     recorder._hook()
     recorder._hook()
     assert len(registered) == 1
-    return recorder, registered[0], Group
+    return recorder, registered[0], SendingGroup
 
 
 class Optimizer:
@@ -331,7 +331,7 @@ def test_messages_have_when_they_were_waited_for(tmp_path: Path, monkeypatch: py
         def wait(self, timeout: float = 0.0) -> float:
             return timeout
 
-    class Group:
+    class NamedGroup:
         group_name = "0"
 
         def send(self, *_: object) -> Work:
@@ -342,10 +342,10 @@ def test_messages_have_when_they_were_waited_for(tmp_path: Path, monkeypatch: py
     registered: list[Callable[..., None]] = []
     optimizer = SimpleNamespace(register_optimizer_step_post_hook=registered.append)
     monkeypatch.setitem(sys.modules, "torch.optim.optimizer", optimizer)
-    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=Group, Work=Work))
+    monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(ProcessGroup=NamedGroup, Work=Work))
     recorder = recorder_module().RankRecorder(tmp_path)
     recorder._hook()
-    sent, asked = Group().send([], 1, 0), Group().recv([], 1, 0)
+    sent, asked = NamedGroup().send([], 1, 0), NamedGroup().recv([], 1, 0)
     assert (sent.wait(timeout=3.0), sent.wait(2.0), Work().wait(1.0)) == (3.0, 2.0, 1.0)
     [(*_, called_ns, _, began_ns, ended_ns)] = recorder.sent
     assert 0 < called_ns <= began_ns <= ended_ns

@@ -37,7 +37,7 @@ def gangs(draw: st.DrawFn) -> Gang:
     return alone(share * (segment or 1) * draw(st.integers(1, 4)), share, segment)
 
 
-class Cluster:
+class UsedCluster:
     """A cluster in some use: what is held there, by whom, and in which blocks somebody is."""
 
     def __init__(self, sizes: list[list[int]], depth: int, moves: Sequence[tuple[int, str]]) -> None:
@@ -68,7 +68,7 @@ class Cluster:
         return {each: self.free.on(each) for each in machines if self.free.block(each) not in self.busy}
 
 
-def most(cluster: Cluster, gang: Gang, inside: int) -> int:
+def most(cluster: UsedCluster, gang: Gang, inside: int) -> int:
     """What a domain could give a gang, in its units, by a plain count."""
     blocks = dict[int, int]()
     for machine, gpus in cluster.unused().items():
@@ -83,9 +83,9 @@ def most(cluster: Cluster, gang: Gang, inside: int) -> int:
 def test_only_blocks_that_nobody_uses_have_something_for_them(
     sizes: list[list[int]], depth: int, moves: list[tuple[int, str]], gang: Gang
 ) -> None:
-    fresh = Cluster(sizes, depth, [])
+    fresh = UsedCluster(sizes, depth, [])
     fresh.free.usable(gang)  # an index that is there before anybody takes anything is the same
-    cluster = Cluster(sizes, depth, moves)
+    cluster = UsedCluster(sizes, depth, moves)
     free, topology = cluster.free, cluster.free.topology
     root = topology.root.index
     assert free.held(root, gang) == most(cluster, gang, root)
@@ -117,7 +117,7 @@ def test_what_comes_free_is_what_a_domain_has_once_it_is_given_back(
     sizes: list[list[int]], depth: int, moves: list[tuple[int, str]], gang: Gang, above: int
 ) -> None:
     for asked in (gang, gang._replace(whole_blocks=False)):  # others gain whole blocks, too
-        cluster = Cluster(sizes, depth, moves)
+        cluster = UsedCluster(sizes, depth, moves)
         free, topology = cluster.free, cluster.free.topology
         level = max(min(above, topology.widest), int(asked.segment is not None))
         gains = Gains(free, asked, level)

@@ -81,7 +81,7 @@ def test_a_belief_is_never_less_than_what_is_done(knowledge: Knowledge) -> None:
         assert expected_s >= done_s < held_s
 
 
-class Watched:
+class WatchedScheduler:
     """A scheduler under `sjf` with a job of its own that runs from 0 on."""
 
     def __init__(self, known: Known, *waiting: Job) -> None:
@@ -99,7 +99,7 @@ class Watched:
 
 
 def test_a_belief_that_a_job_outlives_is_revised_at_the_next_minute_at_the_latest() -> None:
-    watched = Watched(Known(Knowledge.NONE), Job("waits", 0, 1, 10.0))
+    watched = WatchedScheduler(Known(Knowledge.NONE), Job("waits", 0, 1, 10.0))
     job = watched.state.jobs["j"]
     ready_s = job.ready_s
     plan = watched.scheduler.decide(ready_s)
@@ -127,28 +127,28 @@ def test_beliefs_are_revised_at_whole_minutes_whoever_asks_in_between() -> None:
 
 
 def test_nobody_is_woken_for_a_belief_while_nobody_waits() -> None:
-    watched = Watched(Known(Knowledge.NONE))
+    watched = WatchedScheduler(Known(Knowledge.NONE))
     assert watched.scheduler.decide(0.0).wakeup_s == float("inf")
     watched.scheduler.decide(1e6)
     assert watched.state.jobs["j"].expected_s > 1e6 * 0.5
 
 
 def test_another_pace_brings_the_revision_forward() -> None:
-    watched = Watched(Known(Knowledge.NONE))
+    watched = WatchedScheduler(Known(Knowledge.NONE))
     before_s = watched.beliefs.next_due_s()
     watched.scheduler.repace("j", watched.state.jobs["j"].ready_s, 1.0)
     assert watched.beliefs.next_due_s() < before_s
 
 
 def test_who_does_not_run_has_no_revision_to_come() -> None:
-    watched = Watched(Known(Knowledge.NONE))
+    watched = WatchedScheduler(Known(Knowledge.NONE))
     watched.scheduler.preempt("j", 1000.0)
     assert watched.beliefs.next_due_s() == float("inf")
     watched.scheduler.withdraw("j", 1001.0)
 
 
 def test_a_belief_that_a_job_outlives_while_it_writes_its_checkpoint_is_revised_as_it_stops() -> None:
-    watched = Watched(Known(Knowledge.NONE))
+    watched = WatchedScheduler(Known(Knowledge.NONE))
     job = watched.state.jobs["j"]
     watched.scheduler.preempt("j", job.worked_s(job.held_s) + 1.0)
     assert job.expected_s == job.held_s == AGES_S[2]

@@ -72,7 +72,7 @@ def test_a_run_runs_on_the_hosts_that_it_is_given(store: MeasurementStore) -> No
 def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
     store: MeasurementStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Holding(FakeLauncher):
+    class Refusing(FakeLauncher):
         @contextmanager
         def hold(
             self, run: MeasurementRun, say: Callable[[str], None]
@@ -81,7 +81,7 @@ def test_a_run_that_gets_no_hosts_is_left_out_and_the_others_go_on(
                 raise NoRoomError("gave up")
             yield run, self
 
-    left = do(store, Holding(), "rack-2x1", "network-2x1")
+    left = do(store, Refusing(), "rack-2x1", "network-2x1")
 
     assert left == ("rack-2x1: gave up",)
     assert files(store) == ["network-2x1.jsonl"]

@@ -31,7 +31,7 @@ SIZES = {"resnet": (8_000_000, 25_000_000, 30_000_000), "vgg": (16_000_000, 100_
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where ranks stand: a link of so many bits per second between so many machines."""
 
     tier: str
@@ -47,10 +47,10 @@ class Place:
         return f"{self.tier}-{self.nodes}x{self.per_node}{rate}-{self.spec}-bg{self.flows}"
 
 
-SOLO = Place("machine", 1)
-RACK = Place("rack", 2, bandwidth_bps=2e9)
-SLOW = Place("rack", 2, bandwidth_bps=500e6)
-FAR = Place("network", 4, bandwidth_bps=1e9)
+SOLO = RankPlace("machine", 1)
+RACK = RankPlace("rack", 2, bandwidth_bps=2e9)
+SLOW = RankPlace("rack", 2, bandwidth_bps=500e6)
+FAR = RankPlace("network", 4, bandwidth_bps=1e9)
 PLACES = (SOLO, RACK, SLOW, FAR)
 
 
@@ -63,7 +63,7 @@ def buckets(model: str) -> tuple[Bucket, ...]:
     return tuple(Bucket(size, at) for size, at in zip(sizes, ready, strict=True))
 
 
-def allreduce_s(place: Place, size: int) -> float:
+def allreduce_s(place: RankPlace, size: int) -> float:
     """Latency and transfer over a ring; foreign flows take equal shares of the link."""
     assert place.bandwidth_bps is not None
     gpus = place.nodes * place.per_node
@@ -71,7 +71,7 @@ def allreduce_s(place: Place, size: int) -> float:
     return (LATENCY_S + sent / place.bandwidth_bps) * (1 + place.flows)
 
 
-def iteration_s(place: Place, model: str, stretch: float = 1.0) -> float:
+def iteration_s(place: RankPlace, model: str, stretch: float = 1.0) -> float:
     """Simulate one iteration event by event: buckets wait in a queue for the one wire."""
     fwd_s, bwd_s, step_s = COMPUTE.fwd_s or 0.0, COMPUTE.bwd_s * stretch, COMPUTE.step_s or 0.0
     now_s, waiting, wire_busy = 0.0, list[int](), False
@@ -91,7 +91,7 @@ def iteration_s(place: Place, model: str, stretch: float = 1.0) -> float:
 
 
 def measure(
-    place: Place,
+    place: RankPlace,
     models: Sequence[str] = ("resnet", "vgg"),
     stretch: float = 1.0,
     error: float = 0.0,
@@ -134,7 +134,7 @@ def write_raw(raw: RawRun, path: Path) -> None:
     path.write_text("".join(f"{format_line(line)}\n" for line in lines))
 
 
-def _train(place: Place, name: str, stretch: float, error: float) -> Trained:
+def _train(place: RankPlace, name: str, stretch: float, error: float) -> Trained:
     sizes = SIZES[name]
     median_s = iteration_s(place, name, stretch) * (1 + error)
     return Trained(

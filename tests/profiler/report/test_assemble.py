@@ -24,7 +24,7 @@ from tests.profiler.report.machine import (
     SIZES,
     SLOW,
     SOLO,
-    Place,
+    RankPlace,
     buckets,
     iteration_s,
     measure,
@@ -37,7 +37,7 @@ def profiles(raws: Sequence[RawRun]) -> dict[str, Profile]:
     return {profile.model.name: profile for profile in assemble(raws, NOW)}
 
 
-def shape(place: Place) -> Shape:
+def shape(place: RankPlace) -> Shape:
     """The gang of a place on a real tree of machines: two a rack."""
     rate = Link(place.bandwidth_bps or 1e12)
     per_rack = 2 if place.tier == "network" else place.nodes
@@ -61,7 +61,7 @@ def without_iterations(profile: Profile) -> Profile:
 @pytest.mark.parametrize("model", sorted(SIZES))
 @pytest.mark.parametrize("stretch", [1.0, 1.2])
 def test_predictions_from_curves_alone_are_the_simulated_iterations(
-    model: str, place: Place, stretch: float
+    model: str, place: RankPlace, stretch: float
 ) -> None:
     made = profiles([measure(each, stretch=stretch) for each in PLACES])[model]
     prediction = predict(without_iterations(made), shape(place))

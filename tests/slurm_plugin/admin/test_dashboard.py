@@ -26,7 +26,7 @@ BY_PROMETHEUS = {"instance", "job"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldMetric:
     """A metric as the endpoint tells it: its type, and the names of its labels."""
 
     kind: str
@@ -34,7 +34,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ToldMetric]:
     """All metrics of a controller that is at work, by the names of their samples."""
     policy = "dally:timers=manual,machine=1,rack=2,lease_s=100"
     site = DaemonSite(tmp_path_factory.mktemp("site"), listen="127.0.0.1:0", policy=policy)
@@ -51,7 +51,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
 
     site.run(scrape)
     return {
-        sample.name: Told(family.type, frozenset(sample.labels))
+        sample.name: ToldMetric(family.type, frozenset(sample.labels))
         for family in text_string_to_metric_families(said[0])
         for sample in family.samples
     }
@@ -77,7 +77,7 @@ def alerts() -> list[str]:
     return re.findall(r"^ +expr: (.*)$", MONITORING.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def check(expr: str, legend: str, endpoint: Mapping[str, Told]) -> None:
+def check(expr: str, legend: str, endpoint: Mapping[str, ToldMetric]) -> None:
     """Names, types and labels are those of the endpoint; counts are drawn as rates, and nothing else is."""
     names = METRIC.findall(expr)
     assert names, expr
@@ -91,14 +91,14 @@ def check(expr: str, legend: str, endpoint: Mapping[str, Told]) -> None:
 
 
 def test_every_panel_draws_metrics_that_a_controller_tells(
-    dashboard: dict[str, Any], endpoint: dict[str, Told]
+    dashboard: dict[str, Any], endpoint: dict[str, ToldMetric]
 ) -> None:
     for expr, legend in targets(dashboard):
         check(expr, legend, endpoint)
         assert expr.count('instance="$instance"') == len(METRIC.findall(expr)), expr
 
 
-def test_every_metric_is_on_the_dashboard(dashboard: dict[str, Any], endpoint: dict[str, Told]) -> None:
+def test_every_metric_is_on_the_dashboard(dashboard: dict[str, Any], endpoint: dict[str, ToldMetric]) -> None:
     drawn = " ".join(expr for expr, _ in targets(dashboard))
     kept = {name for name in endpoint if not name.endswith(("_created", "_sum", "_count"))}
     assert kept == set(METRIC.findall(drawn))
@@ -126,8 +126,8 @@ def test_panels_have_their_own_number_and_place(dashboard: dict[str, Any]) -> No
     assert all(panel["title"] and panel["description"] for panel in panels)
 
 
-def test_the_documented_alerts_ask_for_metrics_that_there_are(endpoint: dict[str, Told]) -> None:
+def test_the_documented_alerts_ask_for_metrics_that_there_are(endpoint: dict[str, ToldMetric]) -> None:
     found = alerts()
     assert len(found) >= 4
     for expr in found:
-        check(expr, "", {**endpoint, "up": Told("gauge", frozenset())})
+        check(expr, "", {**endpoint, "up": ToldMetric("gauge", frozenset())})

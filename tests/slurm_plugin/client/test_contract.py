@@ -23,7 +23,7 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.contract import (
     FakeWorld,
     RealWorld,
-    World,
+    SlurmWorld,
     find,
     is_held,
     run_one,
@@ -50,7 +50,7 @@ def one_slurm(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slurm)])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[SlurmWorld]:
     if request.param == "fake":
         nodes = [
             FakeNode(f"n{number}", 8, ("gpu", "other"), "h100" if number < 7 else "k80")
@@ -63,14 +63,14 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     real.clean()
 
 
-def start(world: World, spec: SubmitSpec, *nodes: str) -> str:
+def start(world: SlurmWorld, spec: SubmitSpec, *nodes: str) -> str:
     job_id = world.submit(spec)
     assert run_one(world, ReleaseOnNodes(job_id, nodes)) is None
     wait_state(world, job_id, State.RUNNING)
     return job_id
 
 
-def test_a_held_job_shows_what_its_user_asked_for(world: World) -> None:
+def test_a_held_job_shows_what_its_user_asked_for(world: SlurmWorld) -> None:
     job = find(world, world.submit(SubmitSpec(user=ALICE, nodes=2, gpus_per_node=4, comment="dally: hi")))
     assert (job.state, job.hold, job.reason) == (State.PENDING, Hold.USER, "JobHeldUser")
     assert (job.user, job.partition, job.comment) == (ALICE, "gpu", "dally: hi")
@@ -78,13 +78,13 @@ def test_a_held_job_shows_what_its_user_asked_for(world: World) -> None:
     assert job.start_s is None
 
 
-def test_a_job_that_an_administrator_holds_shows_it(world: World) -> None:
+def test_a_job_that_an_administrator_holds_shows_it(world: SlurmWorld) -> None:
     job_id = world.submit(NODE_JOB)
     world.hold(job_id)
     assert find(world, job_id).hold is Hold.ADMIN
 
 
-def test_nodes_show_gpus_and_those_in_use(world: World) -> None:
+def test_nodes_show_gpus_and_those_in_use(world: SlurmWorld) -> None:
     start(world, SubmitSpec(user=ALICE, gpus_per_node=3), "n2")
     nodes = world.slurm.nodes()
     assert [node.name for node in nodes] == [f"n{number}" for number in range(1, 9)]
@@ -92,18 +92,18 @@ def test_nodes_show_gpus_and_those_in_use(world: World) -> None:
     assert all(node.available and node.partitions == ("gpu", "other") for node in nodes)
 
 
-def test_a_placed_job_starts_on_exactly_these_nodes(world: World) -> None:
+def test_a_placed_job_starts_on_exactly_these_nodes(world: SlurmWorld) -> None:
     job = find(world, start(world, PAIR_JOB, "n7", "n3"))
     assert (job.gpus, job.hold) == ({"n3": 8, "n7": 8}, Hold.NONE)
     assert job.start_s is not None
 
 
-def test_a_job_that_asks_for_gpus_altogether_gets_all_nodes_of_its_list(world: World) -> None:
+def test_a_job_that_asks_for_gpus_altogether_gets_all_nodes_of_its_list(world: SlurmWorld) -> None:
     job = find(world, start(world, SubmitSpec(user=ALICE, gpus=12), "n5", "n6"))
     assert job.gpus == {"n5": 8, "n6": 4}
 
 
-def test_jobs_share_a_node(world: World) -> None:
+def test_jobs_share_a_node(world: SlurmWorld) -> None:
     first, second = (start(world, SubmitSpec(user=ALICE, gpus_per_node=4), "n1") for _ in range(2))
     assert find(world, first).gpus == find(world, second).gpus == {"n1": 4}
 
@@ -114,7 +114,7 @@ def test_jobs_share_a_node(world: World) -> None:
     ids=["unknown node", "unknown fence"],
 )
 def test_a_placement_that_slurm_refuses_leaves_the_job_held(
-    world: World, nodes: tuple[str, ...], fence: str | None
+    world: SlurmWorld, nodes: tuple[str, ...], fence: str | None
 ) -> None:
     job_id = world.submit(PAIR_JOB)
     assert run_one(world, ReleaseOnNodes(job_id, nodes, fence))
@@ -122,7 +122,7 @@ def test_a_placement_that_slurm_refuses_leaves_the_job_held(
     assert (job.state, job.hold) == (State.PENDING, Hold.USER)
 
 
-def test_a_refused_order_does_not_keep_others_from_being_carried_out(world: World) -> None:
+def test_a_refused_order_does_not_keep_others_from_being_carried_out(world: SlurmWorld) -> None:
     first, second = world.submit(NODE_JOB), world.submit(NODE_JOB)
     answers = world.slurm.run(
         [
@@ -138,7 +138,7 @@ def test_a_refused_order_does_not_keep_others_from_being_carried_out(world: Worl
     assert wait_state(world, second, State.RUNNING).nodes == ("n3",)
 
 
-def test_orders_for_a_job_that_runs_are_refused_and_leave_it_running(world: World) -> None:
+def test_orders_for_a_job_that_runs_are_refused_and_leave_it_running(world: SlurmWorld) -> None:
     job_id = start(world, NODE_JOB, "n1")
     answers = world.slurm.run([ReleaseOnNodes(job_id, ("n2",)), ReleaseToSlurm(job_id, 1), Rehold(job_id)])
     assert all(answers)
@@ -146,7 +146,7 @@ def test_orders_for_a_job_that_runs_are_refused_and_leave_it_running(world: Worl
     assert (job.state, job.nodes) == (State.RUNNING, ("n1",))
 
 
-def test_a_job_placed_on_busy_nodes_waits_and_can_be_held_back(world: World) -> None:
+def test_a_job_placed_on_busy_nodes_waits_and_can_be_held_back(world: SlurmWorld) -> None:
     start(world, NODE_JOB, "n1")
     job_id = world.submit(NODE_JOB)
     assert run_one(world, ReleaseOnNodes(job_id, ("n1",))) is None
@@ -156,7 +156,7 @@ def test_a_job_placed_on_busy_nodes_waits_and_can_be_held_back(world: World) -> 
     assert is_held(find(world, job_id))
 
 
-def test_a_job_placed_on_a_drained_node_waits(world: World) -> None:
+def test_a_job_placed_on_a_drained_node_waits(world: SlurmWorld) -> None:
     world.set_node("n1", "drain")
     assert [node.name for node in world.slurm.nodes() if not node.available] == ["n1"]
     job_id = world.submit(NODE_JOB)
@@ -164,7 +164,7 @@ def test_a_job_placed_on_a_drained_node_waits(world: World) -> None:
     wait_reason(world, job_id, "ReqNodeNotAvail")
 
 
-def test_a_requeued_job_is_held_with_its_old_nodes_and_a_new_submission(world: World) -> None:
+def test_a_requeued_job_is_held_with_its_old_nodes_and_a_new_submission(world: SlurmWorld) -> None:
     job_id = start(world, NODE_JOB, "n1")
     before = find(world, job_id)
     assert run_one(world, Requeue(job_id)) is None
@@ -174,7 +174,7 @@ def test_a_requeued_job_is_held_with_its_old_nodes_and_a_new_submission(world: W
     assert job.start_s is None
 
 
-def test_a_requeued_job_starts_at_once_where_it_is_placed(world: World) -> None:
+def test_a_requeued_job_starts_at_once_where_it_is_placed(world: SlurmWorld) -> None:
     job_id = start(world, PAIR_JOB, "n1", "n2")
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
@@ -183,7 +183,7 @@ def test_a_requeued_job_starts_at_once_where_it_is_placed(world: World) -> None:
     assert (job.nodes, job.restarts) == (("n5", "n6"), 1)
 
 
-def test_a_requeued_job_that_is_held_back_forgets_its_nodes_and_its_begin(world: World) -> None:
+def test_a_requeued_job_that_is_held_back_forgets_its_nodes_and_its_begin(world: SlurmWorld) -> None:
     job_id = start(world, NODE_JOB, "n1")
     run_one(world, Requeue(job_id))
     wait_state(world, job_id, State.PENDING)
@@ -193,7 +193,7 @@ def test_a_requeued_job_that_is_held_back_forgets_its_nodes_and_its_begin(world:
     assert job.begin_s <= job.submit_s + 1
 
 
-def test_a_job_that_completed_or_waits_is_not_requeued(world: World) -> None:
+def test_a_job_that_completed_or_waits_is_not_requeued(world: SlurmWorld) -> None:
     done = world.submit(SubmitSpec(user=ALICE, held=False, run_time_s=0.1))
     waits = world.submit(NODE_JOB)
     wait_state(world, done, State.ENDED)
@@ -202,7 +202,7 @@ def test_a_job_that_completed_or_waits_is_not_requeued(world: World) -> None:
     assert is_held(find(world, waits))
 
 
-def test_a_job_that_must_not_be_requeued_runs_on(world: World) -> None:
+def test_a_job_that_must_not_be_requeued_runs_on(world: SlurmWorld) -> None:
     spec = SubmitSpec(user=ALICE, gpus_per_node=8, requeue=False)
     job_id = start(world, spec, "n1")
     assert not find(world, job_id).requeue
@@ -210,7 +210,7 @@ def test_a_job_that_must_not_be_requeued_runs_on(world: World) -> None:
     assert find(world, job_id).state is State.RUNNING
 
 
-def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
+def test_a_job_handed_back_runs_where_slurm_likes(world: SlurmWorld) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus=4))
     run_one(world, Requeue(job_id))
     assert run_one(world, ReleaseToSlurm(job_id, 1)) is None
@@ -218,7 +218,7 @@ def test_a_job_handed_back_runs_where_slurm_likes(world: World) -> None:
     assert (len(job.nodes), sum(job.gpus.values()), job.required_nodes) == (1, 4, ())
 
 
-def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None:
+def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: SlurmWorld) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
     for nodes in (("n1", "n3", "n8"), ("n4",), ("n2", "n7")):
         assert run_one(world, ReleaseOnNodes(job_id, nodes, tasks=2 * len(nodes), exact=True)) is None
@@ -229,7 +229,7 @@ def test_a_job_gets_more_nodes_and_fewer_than_it_asked_for(world: World) -> None
         assert (job.min_nodes, job.tasks, job.tasks_per_node) == (len(nodes), 2 * len(nodes), 2)
 
 
-def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) -> None:
+def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: SlurmWorld) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=2, tasks_per_node=2))
     run_one(world, ReleaseOnNodes(job_id, ("n1", "n3", "n8"), tasks=6, exact=True))
     wait_state(world, job_id, State.RUNNING)
@@ -240,7 +240,7 @@ def test_a_job_that_is_handed_back_has_the_size_that_it_asked_for(world: World) 
     assert (len(job.nodes), job.tasks, sum(job.gpus.values())) == (1, 2, 2)
 
 
-def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: World) -> None:
+def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: SlurmWorld) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2))
     for tasks, gpus in ((10, {"n1": 8, "n7": 2}), (1, {"n3": 1}), (3, {"n2": 1, "n4": 1, "n8": 1})):
         assert run_one(world, ReleaseOnNodes(job_id, tuple(gpus), tasks=tasks)) is None
@@ -251,7 +251,7 @@ def test_a_job_with_gpus_by_task_gets_more_of_them_and_fewer(world: World) -> No
     assert sum(wait_state(world, job_id, State.RUNNING).gpus.values()) == 2
 
 
-def test_a_job_of_fewer_tasks_than_asked_for_starts_where_only_these_have_gpus(world: World) -> None:
+def test_a_job_of_fewer_tasks_than_asked_for_starts_where_only_these_have_gpus(world: SlurmWorld) -> None:
     start(world, SubmitSpec(user=ALICE, gpus_per_node=7), "n1")
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_task=1, tasks=2, gpu_type="h100"))
     asked = find(world, job_id)
@@ -263,25 +263,25 @@ def test_a_job_of_fewer_tasks_than_asked_for_starts_where_only_these_have_gpus(w
         assert (job.tasks, job.tres_per_job, job.tres_per_task) == (tasks, "", asked.tres_per_task)
 
 
-def test_a_gang_lies_on_nodes_of_two_types(world: World) -> None:
+def test_a_gang_lies_on_nodes_of_two_types(world: SlurmWorld) -> None:
     job_id = start(world, SubmitSpec(user=ALICE, gpus=12), "n6", "n7")
     assert find(world, job_id).gpus == {"n6": 8, "n7": 4}
 
 
-def test_a_job_that_asks_for_a_type_shows_it_and_runs_there(world: World) -> None:
+def test_a_job_that_asks_for_a_type_shows_it_and_runs_there(world: SlurmWorld) -> None:
     job_id = world.submit(SubmitSpec(user=ALICE, gpus_per_node=3, gpu_type="k80"))
     assert find(world, job_id).tres_per_node == "gres:gpu:k80:3"
     assert run_one(world, ReleaseToSlurm(job_id, 1)) is None
     assert wait_state(world, job_id, State.RUNNING).gpus == {"n7": 3}
 
 
-def test_a_job_that_is_released_by_hand_runs(world: World) -> None:
+def test_a_job_that_is_released_by_hand_runs(world: SlurmWorld) -> None:
     job_id = world.submit(NODE_JOB)
     world.release(job_id)
     wait_state(world, job_id, State.RUNNING)
 
 
-def test_a_fence_keeps_other_jobs_out(world: World) -> None:
+def test_a_fence_keeps_other_jobs_out(world: SlurmWorld) -> None:
     inside, outside = world.submit(NODE_JOB), world.submit(SubmitSpec(user=BOB, gpus_per_node=8))
     fence = Reserve("dally-1", ("n1", "n2"), ALICE)
     assert world.slurm.run([fence, ReleaseOnNodes(outside, ("n1",))]) == (None, None)
@@ -291,7 +291,7 @@ def test_a_fence_keeps_other_jobs_out(world: World) -> None:
     assert find(world, outside).state is State.PENDING
 
 
-def test_jobs_of_two_fences_start_on_the_same_node(world: World) -> None:
+def test_jobs_of_two_fences_start_on_the_same_node(world: SlurmWorld) -> None:
     half = SubmitSpec(user=ALICE, gpus_per_node=4)
     first, second = world.submit(half), world.submit(SubmitSpec(user=BOB, gpus_per_node=4))
     fences = [Reserve("dally-1", ("n1",), ALICE), Reserve("dally-2", ("n1",), BOB)]
@@ -301,7 +301,7 @@ def test_jobs_of_two_fences_start_on_the_same_node(world: World) -> None:
     wait_state(world, second, State.RUNNING)
 
 
-def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: World) -> None:
+def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: SlurmWorld) -> None:
     job_id = world.submit(NODE_JOB)
     fence = Reserve("dally-1", ("n1",), ALICE)
     assert world.slurm.run([fence, ReleaseOnNodes(job_id, ("n1",), fence.name)]) == (None, None)
@@ -315,7 +315,7 @@ def test_a_job_back_in_the_queue_when_its_fence_ends_is_held_as_before(world: Wo
     assert (job.state, job.hold) == (State.PENDING, Hold.USER), job.state_name
 
 
-def test_fences_show_as_reservations_and_names_are_used_once(world: World) -> None:
+def test_fences_show_as_reservations_and_names_are_used_once(world: SlurmWorld) -> None:
     fence = Reserve("dally-1", ("n1", "n2"), ALICE)
     assert run_one(world, fence) is None
     (shown,) = world.slurm.reservations()
@@ -324,7 +324,7 @@ def test_fences_show_as_reservations_and_names_are_used_once(world: World) -> No
     assert "Duplicate" in str(run_one(world, fence))
 
 
-def test_array_tasks_are_placed_one_by_one_within_their_throttle(world: World) -> None:
+def test_array_tasks_are_placed_one_by_one_within_their_throttle(world: SlurmWorld) -> None:
     array = world.submit(SubmitSpec(user=ALICE, gpus_per_node=8, array=(1, 3, 4), array_throttle=1))
     tasks = [job for job in world.slurm.jobs() if job.array_id == array]
     assert [task.job_id for task in tasks] == [f"{array}_1", f"{array}_3", f"{array}_4"]
@@ -337,7 +337,7 @@ def test_array_tasks_are_placed_one_by_one_within_their_throttle(world: World) -
     assert is_held(find(world, f"{array}_1"))
 
 
-def test_an_array_task_is_requeued_alone(world: World) -> None:
+def test_an_array_task_is_requeued_alone(world: SlurmWorld) -> None:
     array = world.submit(SubmitSpec(user=ALICE, gpus_per_node=8, array=(0, 1)))
     for task, node in ((f"{array}_0", "n1"), (f"{array}_1", "n2")):
         run_one(world, ReleaseOnNodes(task, (node,)))
@@ -348,7 +348,7 @@ def test_an_array_task_is_requeued_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize(("exit_code", "name"), [(0, "COMPLETED"), (3, "FAILED")])
-def test_an_ended_job_is_remembered_with_its_exit_code(world: World, exit_code: int, name: str) -> None:
+def test_an_ended_job_is_remembered_with_its_exit_code(world: SlurmWorld, exit_code: int, name: str) -> None:
     spec = SubmitSpec(user=ALICE, gpus_per_node=8, run_time_s=0.1, exit_code=exit_code)
     job_id = world.submit(spec)
     run_one(world, ReleaseOnNodes(job_id, ("n1",)))
@@ -356,7 +356,7 @@ def test_an_ended_job_is_remembered_with_its_exit_code(world: World, exit_code: 
     assert (job.state_name, job.exit_code) == (name, exit_code)
 
 
-def test_a_cancelled_job_ends(world: World) -> None:
+def test_a_cancelled_job_ends(world: SlurmWorld) -> None:
     running, waiting = start(world, NODE_JOB, "n1"), world.submit(NODE_JOB)
     world.cancel(running)
     world.cancel(waiting)
@@ -365,7 +365,7 @@ def test_a_cancelled_job_ends(world: World) -> None:
     assert run_one(world, ReleaseOnNodes(waiting, ("n2",)))
 
 
-def test_a_job_whose_node_fails_waits_for_it_unheld(world: World) -> None:
+def test_a_job_whose_node_fails_waits_for_it_unheld(world: SlurmWorld) -> None:
     job_id = start(world, PAIR_JOB, "n1", "n2")
     world.set_node("n2", "down")
     job = wait_state(world, job_id, State.PENDING)
@@ -374,7 +374,7 @@ def test_a_job_whose_node_fails_waits_for_it_unheld(world: World) -> None:
     assert is_held(find(world, job_id))
 
 
-def test_a_signal_reaches_running_jobs_only(world: World) -> None:
+def test_a_signal_reaches_running_jobs_only(world: SlurmWorld) -> None:
     running, waiting = start(world, NODE_JOB, "n1"), world.submit(NODE_JOB)
     answers = world.slurm.run([Signal(running, "URG"), Signal(waiting, "TERM"), Signal("999999", "URG")])
     assert answers[:2] == (None, None)
@@ -383,14 +383,14 @@ def test_a_signal_reaches_running_jobs_only(world: World) -> None:
     assert is_held(find(world, waiting))
 
 
-def test_only_a_job_that_waits_is_cancelled(world: World) -> None:
+def test_only_a_job_that_waits_is_cancelled(world: SlurmWorld) -> None:
     running, waiting = start(world, NODE_JOB, "n1"), world.submit(NODE_JOB)
     assert world.slurm.run([Cancel(running), Cancel(waiting)]) == (None, None)
     assert wait_state(world, waiting, State.ENDED).state_name == "CANCELLED"
     assert find(world, running).state is State.RUNNING
 
 
-def test_admin_comments_are_set_word_for_word(world: World) -> None:
+def test_admin_comments_are_set_word_for_word(world: SlurmWorld) -> None:
     first, second, third = (world.submit(NODE_JOB) for _ in range(3))
     words = "dally:model=a%20b&x=1 Dally: waits, 3 of 8 GPUs (50 %) + one rack; -x=y"
     orders = [
@@ -404,7 +404,7 @@ def test_admin_comments_are_set_word_for_word(world: World) -> None:
     assert [find(world, job).admin_comment for job in (first, second, third)] == [words, words, ""]
 
 
-def test_no_answer_is_no_empty_cluster(world: World) -> None:
+def test_no_answer_is_no_empty_cluster(world: SlurmWorld) -> None:
     job_id = world.submit(NODE_JOB)
     world.stop_answering()
     try:

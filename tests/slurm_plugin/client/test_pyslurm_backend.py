@@ -387,7 +387,7 @@ def test_an_error_of_the_system_is_no_refusal() -> None:
 def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
     fake = FakeSlurm([FakeNode(f"n{number}") for number in range(1, 5)])
 
-    class Commands(ScriptedSlurm):
+    class FakeCommands(ScriptedSlurm):
         def records(self) -> Records:
             return records_of(fake.jobs())
 
@@ -397,7 +397,7 @@ def test_a_job_s_life_looks_as_it_does_without_pyslurm() -> None:
         def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
             return fake.run(orders)
 
-    slurm = PyslurmSlurm(mock_pyslurm(fake), Commands(), lambda: 3e9 + fake.now_s)
+    slurm = PyslurmSlurm(mock_pyslurm(fake), FakeCommands(), lambda: 3e9 + fake.now_s)
     fake.submit(SubmitSpec(nodes=2, gpus_per_node=8, run_time_s=60.0, exit_code=3))
     fake.submit(SubmitSpec(gpus=4, array=(0, 2, 3)))
     steps: list[Order] = [

@@ -16,10 +16,10 @@ from slurm_plugin.controller.annotations import (
 )
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.request import Request, decode_job, encode
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 
-def comments(site: Site) -> dict[str, str]:
+def comments(site: FakeSite) -> dict[str, str]:
     return {job.job_id: job.admin_comment for job in site.slurm.jobs()}
 
 
@@ -45,7 +45,7 @@ def test_the_mark_stays_readable() -> None:
 
 
 def test_a_waiting_job_says_why_and_a_running_one_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     first = site.submit(gpus_per_node=8, nodes=4, run_time_s=200.0)
     second = site.submit(gpus_per_node=8)
     site.run_to(30.0)
@@ -56,7 +56,7 @@ def test_a_waiting_job_says_why_and_a_running_one_nothing(tmp_path: Path) -> Non
 
 
 def test_words_change_at_most_once_a_minute_and_only_where_they_differ(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     site.submit(gpus_per_node=8, nodes=4)
     waits = site.submit(gpus_per_node=8)
     site.run_to(30.0)
@@ -70,7 +70,7 @@ def test_words_change_at_most_once_a_minute_and_only_where_they_differ(tmp_path:
 
 
 def test_few_jobs_are_told_in_one_cycle_and_all_in_some(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     jobs = [site.submit(gpus_per_node=8, nodes=4) for _ in range(2 * MOST_ANNOTATED)]
     site.controller.cycle()
     assert len([each for each in comments(site).values() if each]) <= MOST_ANNOTATED
@@ -79,14 +79,14 @@ def test_few_jobs_are_told_in_one_cycle_and_all_in_some(tmp_path: Path) -> None:
 
 
 def test_tasks_of_arrays_are_left_together(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     site.submit(gpus_per_node=8, nodes=4, array=(0, 1, 2))
     site.run_to(30.0)
     assert set(comments(site).values()) == {""}
 
 
 def test_a_shadow_writes_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path, mode=ControllerMode(shadow=True))
+    site = FakeSite(tmp_path, mode=ControllerMode(shadow=True))
     site.slurm.breaks_after = 0
     site.submit(gpus_per_node=8, nodes=4)
     site.submit(gpus_per_node=8, nodes=4)
@@ -109,7 +109,7 @@ def test_the_longest_mark_still_has_room_for_words() -> None:
 
 
 def test_where_slurm_does_not_let_us_it_is_told_once(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     site.slurm.may_annotate = False
     site.submit(gpus_per_node=8, nodes=4)
     waits = site.submit(gpus_per_node=8)

@@ -10,22 +10,22 @@ from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 FIRST, SECOND, THIRD, FOURTH = (machine.name for machine in FOUR.machines)
 STRICT = ("fifo", "sjf", "srtf", "monkeytree", "a-srpt", "elastic-scaling", "drl")
 
 
-def course(folder: Path, policy: str) -> Site:
+def course(folder: Path, policy: str) -> FakeSite:
     """A site that keeps its first two nodes for a course, where they have a feature, too."""
     fast = {FIRST: ("fast",), SECOND: ("fast",)}
-    site = Site(folder, FOUR, policy, knowledge="limits", features=fast)
+    site = FakeSite(folder, FOUR, policy, knowledge="limits", features=fast)
     site.slurm.reserve(Reservation("course", (FIRST, SECOND), 0.0, 90_000.0), "alice")
     return site
 
 
-def submit(site: Site, seconds: float, **spec: Any) -> str:
+def submit(site: FakeSite, seconds: float, **spec: Any) -> str:
     return site.submit(**{"gpus_per_node": 4, "run_time_s": seconds, "time_limit_s": seconds + 60, **spec})
 
 
@@ -45,7 +45,7 @@ def test_a_job_of_a_full_reservation_holds_up_nobody_else(tmp_path: Path, policy
 
 @pytest.mark.parametrize("policy", STRICT)
 def test_nobody_passes_a_job_on_the_nodes_that_it_waits_for(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, FOUR, policy, knowledge="limits", features={FIRST: ("x",), SECOND: ("x",)})
+    site = FakeSite(tmp_path, FOUR, policy, knowledge="limits", features={FIRST: ("x",), SECOND: ("x",)})
     runs = submit(site, 1000.0, constraint="x")
     site.live(30)
     (held,) = site.nodes(runs)
@@ -63,7 +63,7 @@ def test_nobody_passes_a_job_on_the_nodes_that_it_waits_for(tmp_path: Path, poli
 def test_what_slurms_oldest_job_leaves_to_shorter_ones_a_longer_one_before_them_does_not_hold(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     site.slurm.in_order = True
     plain: dict[str, Any] = {"gpus_per_node": 4, "run_time_s": 100, "user": "bob", "held": False}
     site.slurm.submit(SubmitSpec(nodes=2, time_limit_s=600, **plain))

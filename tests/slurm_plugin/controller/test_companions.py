@@ -24,33 +24,33 @@ from tests.slurm_plugin.controller.test_crashes import (
     told,
 )
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[1, 1, 1, 1]])
 LIMIT_S = 60_000.0
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> FakeSite:
     """Four nodes of a GPU under a policy that sizes all jobs as soon as one comes or goes; two are down."""
-    site = Site(tmp_path, FOUR, "elastic-scaling:interval_s=10")
+    site = FakeSite(tmp_path, FOUR, "elastic-scaling:interval_s=10")
     for node in ("r0m2", "r0m3"):
         site.slurm.set_node(node, "drain")
     return site
 
 
-def open_all(site: Site) -> None:
+def open_all(site: FakeSite) -> None:
     """All nodes are up, and everybody has seen it."""
     for node in ("r0m2", "r0m3"):
         site.slurm.set_node(node)
     site.run_to(60)
 
 
-def submit_rigid(site: Site, gpus: int, run_time_s: float) -> str:
+def submit_rigid(site: FakeSite, gpus: int, run_time_s: float) -> str:
     return site.submit("", gpus_per_task=1, tasks=gpus, run_time_s=run_time_s, time_limit_s=5e4)
 
 
-def submit_elastic(site: Site, run_time_s: float = 1000.0, reservation: str = "") -> str:
+def submit_elastic(site: FakeSite, run_time_s: float = 1000.0, reservation: str = "") -> str:
     """A job of 1 to 4 GPUs, asked for as one."""
     spec = SubmitSpec(
         comment=encode(Request("", "USR1", 20, 1, 4)),
@@ -63,7 +63,7 @@ def submit_elastic(site: Site, run_time_s: float = 1000.0, reservation: str = ""
     return site.slurm.submit(spec)
 
 
-def submit_companion(site: Site, of: str, user: str = "alice", reservation: str = "") -> str:
+def submit_companion(site: FakeSite, of: str, user: str = "alice", reservation: str = "") -> str:
     """It leaves within a second of its signal."""
     spec = SubmitSpec(
         comment=encode(Request(signal="USR2", companion_of=of)),
@@ -76,11 +76,11 @@ def submit_companion(site: Site, of: str, user: str = "alice", reservation: str 
     return site.slurm.submit(spec)
 
 
-def sizes(site: Site, *jobs: str) -> list[int]:
+def sizes(site: FakeSite, *jobs: str) -> list[int]:
     return [sum(site.nodes(job).values()) for job in jobs]
 
 
-def test_a_job_grows_and_shrinks_without_being_stopped(site: Site) -> None:
+def test_a_job_grows_and_shrinks_without_being_stopped(site: FakeSite) -> None:
     job = submit_elastic(site)
     mate, second = submit_companion(site, job), submit_companion(site, job)
     site.run_to(10)
@@ -99,7 +99,7 @@ def test_a_job_grows_and_shrinks_without_being_stopped(site: Site) -> None:
 
 
 @pytest.mark.parametrize("named", ["course", ""])
-def test_a_companion_joins_in_the_reservation_of_its_job(site: Site, named: str) -> None:
+def test_a_companion_joins_in_the_reservation_of_its_job(site: FakeSite, named: str) -> None:
     everywhere = tuple(machine.name for machine in FOUR.machines)
     site.slurm.reserve(Reservation("course", everywhere, 0.0, 2000.0), "alice")
     job = submit_elastic(site, reservation="course")
@@ -111,7 +111,7 @@ def test_a_companion_joins_in_the_reservation_of_its_job(site: Site, named: str)
     assert {each.reservation for each in site.slurm.jobs()} == {"course"}
 
 
-def test_its_resizes_say_why(site: Site) -> None:
+def test_its_resizes_say_why(site: FakeSite) -> None:
     job = submit_elastic(site)
     submit_companion(site, job)
     site.run_to(10)
@@ -121,7 +121,7 @@ def test_its_resizes_say_why(site: Site) -> None:
     assert sum(event["gpus"].values()) == 4
 
 
-def test_a_job_whose_own_gpus_are_wanted_is_stopped_as_one_without_companions(site: Site) -> None:
+def test_a_job_whose_own_gpus_are_wanted_is_stopped_as_one_without_companions(site: FakeSite) -> None:
     job = submit_elastic(site)
     submit_companion(site, job)
     site.run_to(10)
@@ -131,7 +131,7 @@ def test_a_job_whose_own_gpus_are_wanted_is_stopped_as_one_without_companions(si
     assert site.events("stop") == [("stop", job)]
 
 
-def test_companions_end_with_their_job(site: Site) -> None:
+def test_companions_end_with_their_job(site: FakeSite) -> None:
     job = submit_elastic(site, 100.0)
     running, waiting = submit_companion(site, job), submit_companion(site, job)
     site.run_to(10)
@@ -144,7 +144,7 @@ def test_companions_end_with_their_job(site: Site) -> None:
     assert site.controller.scheduler.state.free.total() == 4
 
 
-def test_a_companion_that_has_ended_in_order_waits_for_its_job_to_run_again(site: Site) -> None:
+def test_a_companion_that_has_ended_in_order_waits_for_its_job_to_run_again(site: FakeSite) -> None:
     """As when its job was asked for its checkpoint, and all ranks have ended."""
     job = submit_elastic(site)
     mate = submit_companion(site, job)
@@ -157,7 +157,7 @@ def test_a_companion_that_has_ended_in_order_waits_for_its_job_to_run_again(site
     assert sizes(site, job, mate) == [2, 2], "it joined again"
 
 
-def test_nobody_is_joined_or_ended_by_jobs_of_others(site: Site) -> None:
+def test_nobody_is_joined_or_ended_by_jobs_of_others(site: FakeSite) -> None:
     job = submit_elastic(site)
     mate = submit_companion(site, job, user="bob")
     site.run_to(10)
@@ -166,7 +166,7 @@ def test_nobody_is_joined_or_ended_by_jobs_of_others(site: Site) -> None:
     assert site.events("stop") == [("stop", job)], "resized by checkpoint and requeue"
 
 
-def test_a_companion_that_does_not_start_is_held_again_and_its_gpus_are_for_others(site: Site) -> None:
+def test_a_companion_that_does_not_start_is_held_again_and_its_gpus_are_for_others(site: FakeSite) -> None:
     job = submit_elastic(site)
     mate = submit_companion(site, job)
     site.run_to(10)
@@ -178,7 +178,7 @@ def test_a_companion_that_does_not_start_is_held_again_and_its_gpus_are_for_othe
     assert sum(site.managed(job).gpus.values()) == 2
 
 
-def test_a_new_controller_goes_on_with_them(site: Site) -> None:
+def test_a_new_controller_goes_on_with_them(site: FakeSite) -> None:
     job = submit_elastic(site)
     mate = submit_companion(site, job)
     site.run_to(10)
@@ -197,12 +197,12 @@ def test_a_companion_needs_a_signal_and_the_number_of_a_job() -> None:
         Request(signal="USR2", companion_of="mine")
 
 
-def change_nodes(state: str) -> Callable[[Site], object]:
+def change_nodes(state: str) -> Callable[[FakeSite], object]:
     """Two of four nodes are drained, or are there again."""
     return lambda site: [*map(partial(site.slurm.set_node, state=state), NODES[2:])]
 
 
-def start_all(site: Site) -> None:
+def start_all(site: FakeSite) -> None:
     """The elastic job, and two companions whose ranks end when those of the job do."""
     asked = encode(Request("", "USR1", 20, 8, 32))
     spec = SubmitSpec(comment=asked, gpus_per_task=1, tasks=8, checkpoint_exit_s=1.0, run_time_s=300.0)
@@ -228,11 +228,11 @@ STORY = Story(
 @pytest.mark.slow
 @pytest.mark.parametrize("strike", [kill, cut_off(0), cut_off(1)], ids=["killed", "cut off", "cut off later"])
 def test_disturbed_anywhere_all_jobs_end_as_if_undisturbed(
-    tmp_path: Path, strike: Callable[[Site], None]
+    tmp_path: Path, strike: Callable[[FakeSite], None]
 ) -> None:
     """How often the companion came and went, and whether it ran at the end, may differ."""
 
-    def ends(site: Site) -> dict[str, tuple[str, int]]:
+    def ends(site: FakeSite) -> dict[str, tuple[str, int]]:
         assert settled(site)
         found = site.outcome()
         assert {found.pop(each)[0] for each in COMPANIONS} <= {"COMPLETED", "CANCELLED"}

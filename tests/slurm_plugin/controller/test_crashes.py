@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from slurm_plugin.client.slurm import Hold
-from tests.slurm_plugin.worlds import Action, Killed, Site
+from tests.slurm_plugin.worlds import Action, FakeSite, Killed
 
 At = Callable[[str], None]
-Arm = Callable[[Site], At]
+Arm = Callable[[FakeSite], At]
 """Gives what a controller tells of each step."""
 
 NODES = ("r0m0", "r0m1", "r1m0", "r1m1")
@@ -35,16 +35,16 @@ class Story:
     end_s: float = 1500.0
 
 
-def job(nodes: int = 1, run_time_s: float = 50.0, **more: Any) -> Callable[[Site], object]:
+def job(nodes: int = 1, run_time_s: float = 50.0, **more: Any) -> Callable[[FakeSite], object]:
     return lambda site: site.submit(nodes=nodes, gpus_per_node=8, run_time_s=run_time_s, **more)
 
 
-def slow_start(delay_s: float) -> Callable[[Site], object]:
+def slow_start(delay_s: float) -> Callable[[FakeSite], object]:
     return lambda site: setattr(site.slurm, "start_delay_s", delay_s)
 
 
-def refusing(words: str | None) -> Callable[[Site], object]:
-    def act(site: Site) -> None:
+def refusing(words: str | None) -> Callable[[FakeSite], object]:
+    def act(site: FakeSite) -> None:
         site.slurm.refuse = {} if words is None else {"1": words}
 
     return act
@@ -53,7 +53,7 @@ def refusing(words: str | None) -> Callable[[Site], object]:
 TO_STOP = ((0.0, job(4, 300.0, signal="USR1", grace_s=30)), (150.0, job(1, 50.0)))
 
 
-def exit_on_signal(site: Site) -> None:
+def exit_on_signal(site: FakeSite) -> None:
     """From here on the first job ends with the exit code of a checkpoint."""
     site.slurm.update("1", checkpoint_exit_s=5.0)
 
@@ -132,10 +132,10 @@ STORIES = {
 }
 
 
-def struck(step: int, strike: Callable[[Site], None]) -> Arm:
+def struck(step: int, strike: Callable[[FakeSite], None]) -> Arm:
     """Something happens to a controller once, at a step at which it orders something."""
 
-    def arm(site: Site) -> At:
+    def arm(site: FakeSite) -> At:
         left = [step]
 
         def at(name: str) -> None:
@@ -153,9 +153,9 @@ def orders(step: str) -> bool:
     return not step.startswith(("cycle", "observed", "decided"))
 
 
-def told(story: Story, folder: Path, arm: Arm, away_s: float = 0.0) -> Site:
+def told(story: Story, folder: Path, arm: Arm, away_s: float = 0.0) -> FakeSite:
     """A story, from its beginning to its end."""
-    site = Site(folder, **story.settings)
+    site = FakeSite(folder, **story.settings)
     site.slurm.remember_s = 1e6
     site.restart(arm(site))
     site.live(story.end_s, story.actions, away_s, poll_s=15.0)
@@ -176,7 +176,7 @@ def steps_of(story: Story, folder: Path) -> tuple[dict[str, tuple[str, int]], in
     return site.outcome(), count[0]
 
 
-def settled(site: Site) -> bool:
+def settled(site: FakeSite) -> bool:
     """Whether nothing is left of any job."""
     state = site.controller.scheduler.state
     return not (
@@ -187,11 +187,11 @@ def settled(site: Site) -> bool:
     )
 
 
-def kill(site: Site) -> None:
+def kill(site: FakeSite) -> None:
     raise Killed
 
 
-def cut_off(done: int) -> Callable[[Site], None]:
+def cut_off(done: int) -> Callable[[FakeSite], None]:
     """Slurm breaks off once, having carried out so many orders."""
     return lambda site: setattr(site.slurm, "breaks_after", done)
 

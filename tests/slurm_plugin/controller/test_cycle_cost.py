@@ -11,7 +11,7 @@ from slurm_plugin.client.node_text import read_nodes
 from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.controller.node_room import NodeRoom
 from tests.slurm_plugin.bench import imagined
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 LINE = "NodeName=n{} CPUAlloc={} CPUTot=16 Gres=gpu:8 State=MIXED Partitions=gpu RealMemory=64000"
 
@@ -31,7 +31,7 @@ def test_ten_times_the_held_jobs_cost_at_most_eleven_times_as_much() -> None:
 
 
 def test_no_cycle_waits_for_the_collection_of_garbage(tmp_path: Path) -> None:
-    site, collecting = Site(tmp_path), list[bool]()
+    site, collecting = FakeSite(tmp_path), list[bool]()
     site.restart(at=lambda step: collecting.append(gc.isenabled()))
     site.submit(gpus_per_node=8)
     site.controller.cycle()

@@ -16,37 +16,37 @@ from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.unavailable_gpus import is_claim
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 HOUR_S = 3600.0
 
 
-def busy(folder: Path, policy: str = "srtf", **settings: Any) -> tuple[Site, list[str]]:
+def busy(folder: Path, policy: str = "srtf", **settings: Any) -> tuple[FakeSite, list[str]]:
     """Four nodes of 4 GPUs, each with a checkpointing job of bob's."""
-    site = Site(folder, FOUR, policy, **settings)
+    site = FakeSite(folder, FOUR, policy, **settings)
     jobs = [training(site) for _ in range(4)]
     site.live(10)
     assert [site.states()[job] for job in jobs] == ["RUNNING"] * 4
     return site, jobs
 
 
-def training(site: Site, **more: Any) -> str:
+def training(site: FakeSite, **more: Any) -> str:
     asked = {"gpus_per_node": 4, "user": "bob", "time_limit_s": HOUR_S, "checkpoint_exit_s": 1.0, **more}
     return site.submit("", "USR1", 20, **asked)
 
 
-def short(site: Site, **more: Any) -> str:
+def short(site: FakeSite, **more: Any) -> str:
     """A job of a minute, for which policies that know it stop others."""
     return site.submit(**{"gpus_per_node": 4, "run_time_s": 30.0, "time_limit_s": 60.0, **more})
 
 
-def stops(site: Site) -> Counter[str]:
+def stops(site: FakeSite) -> Counter[str]:
     """How often each job was asked for its checkpoint."""
     return Counter(job for _, job in site.events("stop"))
 
 
-def refusals(site: Site, job: str) -> list[dict[str, Any]]:
+def refusals(site: FakeSite, job: str) -> list[dict[str, Any]]:
     """The job's starts that came to nothing."""
     return [each for each in read_events(site.folder, job) if each["event"] == "start_failed"]
 
@@ -67,7 +67,7 @@ def test_a_refused_job_stops_nobody_a_second_time(tmp_path: Path, policy: str) -
     "policy", [*policy_names(), "srsf-delay:lease_s=5,lease_restarts=0", "dally:lease_s=20"]
 )
 def test_no_job_on_a_drained_node_is_stopped(tmp_path: Path, policy: str, drained: str) -> None:
-    site = Site(tmp_path, racks([[4, 4]]), policy)
+    site = FakeSite(tmp_path, racks([[4, 4]]), policy)
     running = [training(site, time_limit_s=hours * HOUR_S) for hours in (10, 9)]
     site.live(30)
     (stays,) = (job for job in running if [*site.nodes(job)] == [drained])
@@ -78,7 +78,7 @@ def test_no_job_on_a_drained_node_is_stopped(tmp_path: Path, policy: str, draine
 
 
 def test_a_job_that_slurm_does_not_change_is_tried_ever_more_rarely_whoever_ends(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "srtf")
+    site = FakeSite(tmp_path, FOUR, "srtf")
     stuck = short(site)
     site.slurm.refuse[stuck] = (
         "Job update not available right now, the DB index is being set, try again in a bit"
@@ -100,7 +100,7 @@ def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> No
 
 
 def test_a_third_job_does_not_get_what_the_first_of_two_stopped_jobs_leaves(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4]]), policy="srtf")
+    site = FakeSite(tmp_path, racks([[4, 4]]), policy="srtf")
     quick = training(site)
     slow = training(site, checkpoint_exit_s=15.0)
     site.live(10)
@@ -118,7 +118,7 @@ def test_a_third_job_does_not_get_what_the_first_of_two_stopped_jobs_leaves(tmp_
 
 
 def test_a_job_for_which_others_leave_at_once_starts_in_the_same_second(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4]]), policy="srtf", partitions={"r0m0": ("gpu", "cpu")})
+    site = FakeSite(tmp_path, racks([[4, 4]]), policy="srtf", partitions={"r0m0": ("gpu", "cpu")})
     running = [training(site, checkpoint_exit_s=0.0) for _ in range(2)]
     site.live(10)
     taker = short(site, nodes=2)
@@ -160,7 +160,7 @@ def test_a_licence_that_is_missing_stops_nobody_at_all(tmp_path: Path) -> None:
 def test_a_job_at_a_limit_starts_as_soon_as_one_that_shares_it_ends(
     tmp_path: Path, shares: dict[str, str], differs: dict[str, str]
 ) -> None:
-    site = Site(tmp_path, FOUR, backoff_s=1000.0)
+    site = FakeSite(tmp_path, FOUR, backoff_s=1000.0)
     site.slurm.total_licenses["matlab"], site.slurm.most_gpus["low"] = 1, 4
     first = short(site, user="alice", run_time_s=50.0, **shares)
     other = short(site, user="bob", run_time_s=20.0, **differs)
@@ -188,7 +188,7 @@ def test_others_at_the_same_limit_stop_nobody(tmp_path: Path) -> None:
 
 
 def test_no_job_is_sent_to_a_node_whose_cpus_are_used_up(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, cpus=16, start_timeout_s=20.0)
+    site = FakeSite(tmp_path, FOUR, cpus=16, start_timeout_s=20.0)
     hog = site.slurm._jobs[site.submit(gpus_per_node=1, cpus=16)]
     site.live(5)
     (node,) = hog.gpus
@@ -200,7 +200,7 @@ def test_no_job_is_sent_to_a_node_whose_cpus_are_used_up(tmp_path: Path) -> None
 
 
 def test_nobody_is_stopped_for_gpus_of_a_node_whose_cpus_others_have(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4]]), policy="srtf", cpus=16)
+    site = FakeSite(tmp_path, racks([[4, 4]]), policy="srtf", cpus=16)
     site.slurm.submit(SubmitSpec(cpus=14, excluded=("r0m1",), held=False, user="carol"))
     crowded, roomy = (training(site, excluded=(other,)) for other in ("r0m1", "r0m0"))
     site.live(10)
@@ -214,7 +214,7 @@ def test_nobody_is_stopped_for_gpus_of_a_node_whose_cpus_others_have(tmp_path: P
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, FOUR, policy, cpus=16, features={"r1m0": ("nvlink",), "r1m1": ("nvlink", "ib")})
+    site = FakeSite(tmp_path, FOUR, policy, cpus=16, features={"r1m0": ("nvlink",), "r1m1": ("nvlink", "ib")})
     whole = short(site, nodes=2, gpus_per_node=1, exclusive=True, excluded=("r0m0",))
     jobs = {
         whole: {"r0m1", "r1m0", "r1m1"},
@@ -235,7 +235,7 @@ def test_no_policy_sends_a_job_where_it_must_not_go(tmp_path: Path, policy: str)
 
 
 def test_a_job_whose_cpus_an_own_job_has_goes_elsewhere_and_back(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[8]]), cpus=16)
+    site = FakeSite(tmp_path, racks([[8]]), cpus=16)
     first = site.submit(gpus_per_node=1, cpus=15, run_time_s=100.0)
     site.live(5)
     second = short(site, gpus_per_node=1, cpus=4)
@@ -247,7 +247,7 @@ def test_a_job_whose_cpus_an_own_job_has_goes_elsewhere_and_back(tmp_path: Path)
 
 
 def test_a_job_for_which_no_node_has_cpus_waits_until_one_of_them_is_left(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4]]), cpus=16, start_timeout_s=20.0, backoff_s=1e4)
+    site = FakeSite(tmp_path, racks([[4, 4]]), cpus=16, start_timeout_s=20.0, backoff_s=1e4)
     site.submit(gpus_per_node=3, cpus=15, run_time_s=100.0)
     site.submit(gpus_per_node=2, cpus=16)
     site.live(5)
@@ -272,7 +272,7 @@ def test_a_job_that_was_changed_may_stop_others_again(tmp_path: Path) -> None:
 
 
 def test_a_job_with_a_licence_that_once_ran_stops_others_like_any(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "srtf")
+    site = FakeSite(tmp_path, FOUR, "srtf")
     site.slurm.total_licenses["matlab"] = 1
     job = short(site, licenses="matlab", run_time_s=50.0)
     site.live(5)
@@ -301,7 +301,7 @@ def test_a_controller_that_starts_anew_still_knows_who_was_refused(tmp_path: Pat
 def test_no_policy_sends_a_job_without_a_segment_into_more_blocks_than_it_needs(
     tmp_path: Path, policy: str
 ) -> None:
-    site = Site(tmp_path, FOUR, policy)
+    site = FakeSite(tmp_path, FOUR, policy)
     names = [machine.name for machine in FOUR.machines]
     site.slurm.told_blocks = BlockTopology({2: dict(zip(names, "aabb", strict=True))})
     first = [site.submit(gpus_per_node=3, run_time_s=600.0, segment=1) for _ in range(4)]
@@ -315,7 +315,7 @@ def test_no_policy_sends_a_job_without_a_segment_into_more_blocks_than_it_needs(
 
 
 def test_a_refused_job_is_left_out_longer_each_time_also_if_its_comment_changes(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     bad = site.submit(gpus_per_node=4)
     site.slurm.refuse[bad] = "Resources are busy"
     for step in range(1, 40):
@@ -327,7 +327,7 @@ def test_a_refused_job_is_left_out_longer_each_time_also_if_its_comment_changes(
 def test_a_job_that_names_another_reservation_is_another_to_slurm_and_one_in_ours_is_not(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path, FOUR)
+    site = FakeSite(tmp_path, FOUR)
     number = short(site)
     site.run_to(1)
     managed, (job,) = site.managed(number), site.slurm.jobs()

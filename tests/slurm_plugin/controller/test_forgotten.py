@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.controller.journal import NAME
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 GAP_S = 3.0
 """Three times that, and the nodes have been asked what they run, and a start there is no longer refused."""
@@ -15,7 +15,7 @@ GAP_S = 3.0
 def test_a_job_whose_start_was_forgotten_does_not_go_back_to_its_nodes_at_once(
     tmp_path: Path, delay_s: float
 ) -> None:
-    site = Site(tmp_path, restart_gap_s=GAP_S, start_timeout_s=100.0)
+    site = FakeSite(tmp_path, restart_gap_s=GAP_S, start_timeout_s=100.0)
     site.slurm.start_delay_s = delay_s
     job = site.submit(nodes=4, gpus_per_node=8)
     site.run_to(10)
@@ -29,7 +29,7 @@ def test_a_job_whose_start_was_forgotten_does_not_go_back_to_its_nodes_at_once(
 
 
 def test_nobody_else_starts_where_a_forgotten_run_goes_on(tmp_path: Path) -> None:
-    site = Site(tmp_path, restart_gap_s=GAP_S)
+    site = FakeSite(tmp_path, restart_gap_s=GAP_S)
     forgotten = site.submit(gpus_per_node=8)
     site.run_to(10)
     [left] = site.nodes(forgotten)
@@ -47,7 +47,7 @@ def test_nobody_else_starts_where_a_forgotten_run_goes_on(tmp_path: Path) -> Non
 
 
 def test_a_job_that_is_put_back_starts_elsewhere_at_once(tmp_path: Path) -> None:
-    site = Site(tmp_path, restart_gap_s=GAP_S)
+    site = FakeSite(tmp_path, restart_gap_s=GAP_S)
     job = site.submit(nodes=2, gpus_per_node=8)
     site.run_to(10)
     site.slurm.set_node("r0m0", "down")
@@ -57,7 +57,7 @@ def test_a_job_that_is_put_back_starts_elsewhere_at_once(tmp_path: Path) -> None
 
 def test_a_job_that_its_user_took_back_does_not_wait_for_a_reservation_that_is_gone(tmp_path: Path) -> None:
     shared = {f"r{rack}m{node}": ("gpu", "other") for rack in range(2) for node in range(2)}
-    site = Site(tmp_path, partitions=shared)
+    site = FakeSite(tmp_path, partitions=shared)
     job = site.submit(gpus_per_node=8, run_time_s=400.0)
     site.run_to(100)
     site.slurm.update(job, comment="mine now")

@@ -10,7 +10,7 @@ from slurm_plugin.client.slurm import SlurmJob, SlurmNode, State
 from slurm_plugin.controller.gpu_count_watch import MISCOUNTED_S, GpuCountWatch
 from slurm_plugin.service.report import report
 from slurm_plugin.service.status_command import miscounted
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 OURS = ("n1", "n2")
 
@@ -19,7 +19,7 @@ def node(name: str, used: int, state: str = "mixed") -> SlurmNode:
     return SlurmNode(name, True, state, 8, used, ("gpu",))
 
 
-class Watched:
+class WatchedCounts:
     """A watch and what it told."""
 
     def __init__(self) -> None:
@@ -36,14 +36,14 @@ def job(state: State, **gpus: int) -> SlurmJob:
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUSPENDED, State.COMPLETING])
 def test_what_jobs_hold_is_counted_right(state: State) -> None:
-    watched = Watched()
+    watched = WatchedCounts()
     for now in (0.0, MISCOUNTED_S, 2 * MISCOUNTED_S):
         watched.look(now, [job(state, n1=4, n2=2)], node("n1", 4), node("n2", 2), node("other", 8))
     assert watched.told == []
 
 
 def test_a_node_whose_count_stays_too_high_is_told_once_and_forgotten_when_it_is_right() -> None:
-    watched = Watched()
+    watched = WatchedCounts()
     running = [job(State.RUNNING, n1=2)]
     watched.look(0.0, running, node("n1", 4), node("n2", 1, "mixed+completing"))
     watched.look(MISCOUNTED_S - 1, running, node("n1", 6))
@@ -60,7 +60,7 @@ def test_a_node_whose_count_stays_too_high_is_told_once_and_forgotten_when_it_is
 def test_no_job_gets_such_gpus_and_the_status_says_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     right = site.slurm.nodes
 
     def nodes() -> tuple[SlurmNode, ...]:

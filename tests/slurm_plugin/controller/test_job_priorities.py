@@ -8,7 +8,7 @@ import pytest
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import PriorityFactors, SlurmJob, State
 from slurm_plugin.controller.job_priorities import priority_of
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FACTORS = PriorityFactors(
     weight_age=1000,
@@ -56,13 +56,13 @@ def test_small_jobs_may_be_favoured_and_nobody_falls_below_1() -> None:
     assert priority_of(nice, 0.0, small, (10, 0), 0.0) == 1
 
 
-def site(folder: Path, ratio: float = 0.75, factors: PriorityFactors | None = BY_QOS) -> Site:
-    found = Site(folder, racks([[4, 4]]), policy="srtf", priority_ratio=ratio)
+def site(folder: Path, ratio: float = 0.75, factors: PriorityFactors | None = BY_QOS) -> FakeSite:
+    found = FakeSite(folder, racks([[4, 4]]), policy="srtf", priority_ratio=ratio)
     found.slurm.factors = factors
     return found
 
 
-def in_line(found: Site) -> tuple[str, str, str]:
+def in_line(found: FakeSite) -> tuple[str, str, str]:
     """A job that has the cluster for 100 s, behind it a long one of the best QOS and a short one of low."""
     first = found.submit(gpus_per_node=4, nodes=2, run_time_s=100.0, time_limit_s=120.0, qos="high")
     found.live(5)

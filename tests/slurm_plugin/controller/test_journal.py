@@ -25,7 +25,7 @@ from slurm_plugin.controller.journal import (
 from slurm_plugin.controller.journal_file import file_stat
 from slurm_plugin.controller.managed_job import JobPhase, ManagedJob, StartingPhase
 from slurm_plugin.request import Request
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 
 def managed(job_id: str = "1") -> ManagedJob:
@@ -68,7 +68,7 @@ def test_a_controller_elsewhere_fences_the_first_one(
 
 
 def test_a_fenced_controller_orders_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     monkeypatch.setattr("fcntl.flock", lambda *_: None)
     other = Journal(tmp_path)
     job = site.submit(gpus_per_node=8)
@@ -133,7 +133,7 @@ def test_a_policy_that_cannot_take_up_what_was_learnt_starts_fresh(
     journal = Journal(tmp_path)
     journal.commit(0.0, policy=policy, learnt=learnt)
     journal.close()
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     job = site.submit(gpus_per_node=8, run_time_s=5.0)
     site.run_to(20)
     assert site.states() == {job: "COMPLETED"}
@@ -141,7 +141,7 @@ def test_a_policy_that_cannot_take_up_what_was_learnt_starts_fresh(
 
 
 def test_a_full_disk_keeps_orders_back_until_there_is_room(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     job = site.submit(gpus_per_node=8, run_time_s=5.0)
     database = site.controller._journal._database
     pages = database.execute("PRAGMA page_count").fetchone()[0]
@@ -193,7 +193,7 @@ def test_after_an_error_the_lock_is_free_again(tmp_path: Path) -> None:
 
 
 def test_deleted_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.run_to(20)
@@ -232,7 +232,7 @@ def put_in_its_place(path: Path) -> None:
 def test_damaged_while_at_work_it_is_set_aside_and_nothing_is_forgotten(
     tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.run_to(20)
@@ -245,7 +245,7 @@ def test_damaged_while_at_work_it_is_set_aside_and_nothing_is_forgotten(
 
 
 def test_emptied_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     for _ in range(2):
         site.submit(nodes=4, gpus_per_node=8, run_time_s=100.0)
     site.run_to(20)
@@ -255,7 +255,7 @@ def test_emptied_while_at_work_it_is_written_anew(tmp_path: Path) -> None:
     goes_on(site)
 
 
-def goes_on(site: Site) -> None:
+def goes_on(site: FakeSite) -> None:
     """The next controller knows of both jobs what this one knew, and both come to their end."""
     site.restart()
     phases = [site.managed(each).phase.name for each in "12"]
@@ -265,7 +265,7 @@ def goes_on(site: Site) -> None:
 
 
 def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     job = site.submit(gpus_per_node=8, run_time_s=5.0)
     journal = site.controller._journal
     (page,) = journal._database.execute(
@@ -287,7 +287,7 @@ def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> No
 
 
 def test_one_that_somebody_only_touched_is_kept(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     site.submit(gpus_per_node=8, run_time_s=5.0)
     os.utime(tmp_path / NAME, (1.0, 1.0))
     site.run_to(20)

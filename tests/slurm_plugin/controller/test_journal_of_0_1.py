@@ -9,7 +9,7 @@ import pytest
 from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import NAME, Journal, read_events, read_managed_jobs
 from slurm_plugin.controller.managed_job import JobPhase, StoppingPhase, StopPurpose
-from tests.slurm_plugin.worlds import RACKS, Site
+from tests.slurm_plugin.worlds import RACKS, FakeSite
 
 DUMP = Path(__file__).with_name("journal_schema_1.sql")
 PHASES = {"2": JobPhase.STOPPING, "3": JobPhase.INELIGIBLE, "4": JobPhase.RELEASED}
@@ -75,9 +75,9 @@ def test_a_damaged_job_of_it_is_met_as_new_and_that_is_said(tmp_path: Path, body
     assert memory.lost.startswith("record of job 3: ")
 
 
-def site_of_the_dump(folder: Path) -> Site:
+def site_of_the_dump(folder: Path) -> FakeSite:
     """What happened until 0.1 wrote the journal."""
-    site = Site(folder, RACKS, policy="tiresias:regroup_s=0,quantum_s=0", start_timeout_s=20.0)
+    site = FakeSite(folder, RACKS, policy="tiresias:regroup_s=0,quantum_s=0", start_timeout_s=20.0)
     site.slurm.start_delay_s = 1e6
     never = site.submit(gpus_per_node=8, run_time_s=10.0)
     site.run_to(30)

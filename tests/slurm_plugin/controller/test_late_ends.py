@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from slurm_plugin.controller.actuator import TOLD_LATE_S
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 ALL: dict[str, Any] = {"nodes": 4, "gpus_per_node": 8, "time_limit_s": 9000.0}
 LEASE_S = GRACE_S = 20.0
 
 
-def stopping(folder: Path, booted_s: float, run_time_s: float) -> tuple[Site, str]:
+def stopping(folder: Path, booted_s: float, run_time_s: float) -> tuple[FakeSite, str]:
     """A job that goes on after its signal, until its grace is over; another one waits for its GPUs."""
-    site = Site(folder, policy=f"dally:lease_s={LEASE_S:g}")
+    site = FakeSite(folder, policy=f"dally:lease_s={LEASE_S:g}")
     job = site.submit("", "USR1", int(GRACE_S), run_time_s=run_time_s, **ALL)
     site.live(1)
     site.submit("", "USR1", int(GRACE_S), run_time_s=500.0, **ALL)

@@ -21,7 +21,7 @@ from slurm_plugin.service.queue_command import table
 from slurm_plugin.service.report import PublishedStatus, report
 from slurm_plugin.service.why_command import headline
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 ME = getpass.getuser()
 AUTHOR = load_profiles("dally")
@@ -34,7 +34,7 @@ class Telling:
     def __init__(self, folder: Path, topology: Topology | None = None, **settings: Any) -> None:
         self.folder, self.record = folder, folder / "facts.jsonl"
         settings = {"record": str(self.record), "knowledge": "limits", **settings}
-        self.site = Site(folder, topology or racks([[8, 8]]), "fifo", AUTHOR, **settings)
+        self.site = FakeSite(folder, topology or racks([[8, 8]]), "fifo", AUTHOR, **settings)
 
     def submit(self, gpus: int = 4, model: str = MODEL) -> str:
         asked = Request(model, progress=f"{self.folder}/%j.json")

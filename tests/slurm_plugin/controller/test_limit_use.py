@@ -12,7 +12,7 @@ from slurm_plugin.client.slurm import Partition, SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse, licenses_asked
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 
@@ -25,8 +25,8 @@ def of_low(kind: str, most: float, of: str = "gres/gpu", **whose: Any) -> Resour
 PER_USER = of_low("MaxTRESPerUser", 4, each="user")
 
 
-def limited(folder: Path, *limits: ResourceLimit) -> Site:
-    site = Site(folder, FOUR, policy="srtf")
+def limited(folder: Path, *limits: ResourceLimit) -> FakeSite:
+    site = FakeSite(folder, FOUR, policy="srtf")
     site.slurm.told_limits = limits
     return site
 
@@ -316,7 +316,7 @@ ASKING = pytest.mark.parametrize("asks_for", [{"licenses": "matlab"}, {"qos": "l
 """Jobs of which one may run at a time."""
 
 
-def one_at_a_time(folder: Path) -> Site:
+def one_at_a_time(folder: Path) -> FakeSite:
     jobs = of_low("GrpJobs", 1, "job")
     site = limited(folder, jobs)
     site.slurm.total_licenses["matlab"] = 1

@@ -8,7 +8,7 @@ import pytest
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.journal import read_events
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 TWO = racks([[4, 4]])
 TRAINING: dict[str, Any] = {
@@ -20,16 +20,16 @@ TRAINING: dict[str, Any] = {
 }
 
 
-def reserve(site: Site, *nodes: str, start_s: float = 500.0, maintenance: bool = True) -> None:
+def reserve(site: FakeSite, *nodes: str, start_s: float = 500.0, maintenance: bool = True) -> None:
     site.slurm.reserve(Reservation("power", nodes, start_s, start_s + 1000.0, maintenance), "root")
 
 
-def stops(site: Site) -> list[tuple[str, float]]:
+def stops(site: FakeSite) -> list[tuple[str, float]]:
     return [(event["job"], event["t"]) for event in read_events(site.folder) if event["event"] == "stop"]
 
 
 def test_a_job_leaves_before_its_nodes_are_maintained_and_ends_later(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4]]), policy="fifo")
+    site = FakeSite(tmp_path, racks([[4]]), policy="fifo")
     job = site.submit("", "USR1", 20, **TRAINING)
     site.live(10)
     reserve(site, "r0m0")
@@ -43,7 +43,7 @@ def test_a_job_leaves_before_its_nodes_are_maintained_and_ends_later(tmp_path: P
 
 
 def test_it_goes_on_elsewhere_at_once_if_it_may(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, policy="fifo")
+    site = FakeSite(tmp_path, TWO, policy="fifo")
     job = site.submit("", "USR1", 20, **TRAINING)
     site.live(10)
     (node,) = site.nodes(job)
@@ -68,7 +68,7 @@ def test_it_goes_on_elsewhere_at_once_if_it_may(tmp_path: Path) -> None:
     ids=["ends-before", "no-requeue", "no-signal", "elsewhere", "another-reservation", "begun"],
 )
 def test_other_jobs_run_on(tmp_path: Path, changes: dict[str, Any]) -> None:
-    site = Site(tmp_path, TWO, policy="fifo")
+    site = FakeSite(tmp_path, TWO, policy="fifo")
     asked = {**TRAINING, **{key: value for key, value in changes.items() if key in TRAINING | {"requeue": 1}}}
     job = site.submit("", changes.get("signal", "USR1"), 20, **asked)
     site.live(10)

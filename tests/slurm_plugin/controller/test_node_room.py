@@ -13,7 +13,7 @@ from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.node_room import NodeResources, NodeRoom
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 PARTITIONS = {"r0m0": ("old",), "r0m1": ("old", "both"), "r1m0": ("new", "both"), "r1m1": ("new",)}
 
@@ -45,7 +45,7 @@ def test_a_constraint_on_several_nodes_together_or_without_sense_is_refused(cons
 @pytest.mark.parametrize("policy", policy_names())
 def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, policy: str) -> None:
     ours = ("old", "new", "both")
-    site = Site(tmp_path, racks([[4, 4], [4, 4]]), policy, partitions=PARTITIONS, ours=ours)
+    site = FakeSite(tmp_path, racks([[4, 4], [4, 4]]), policy, partitions=PARTITIONS, ours=ours)
     asked: list[tuple[dict[str, Any], set[str]]] = [
         ({"partition": "old", "nodes": 2, "gpus_per_node": 4}, {"r0m0", "r0m1"}),
         ({"partition": "new", "gpus_per_node": 4}, {"r1m0", "r1m1"}),
@@ -66,7 +66,7 @@ def test_one_controller_serves_partitions_over_different_nodes(tmp_path: Path, p
 
 
 def test_a_constraint_that_relates_nodes_to_each_other_is_slurms(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4]]))
+    site = FakeSite(tmp_path, racks([[4, 4]]))
     related = site.submit(gpus_per_node=1, constraint="ib*2")
     other = site.submit(gpus_per_node=1)
     site.live(20)
@@ -76,7 +76,7 @@ def test_a_constraint_that_relates_nodes_to_each_other_is_slurms(tmp_path: Path)
 
 
 def test_a_job_whose_cpus_our_own_jobs_have_is_explained_once(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4, 4, 4]]), cpus=8)
+    site = FakeSite(tmp_path, racks([[4, 4, 4]]), cpus=8)
     for _ in range(3):
         site.submit(gpus_per_node=1, cpus=6, run_time_s=200.0)
     site.live(10)

@@ -14,13 +14,13 @@ from slurm_plugin.controller.job_requests import release_order
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 FEATURES = {"r0m0": ("a",), "r0m1": ("b",), "r1m0": ("a",), "r1m1": ("b",)}
 
 
-def submit(site: Site, request: Request, **spec: object) -> str:
+def submit(site: FakeSite, request: Request, **spec: object) -> str:
     return site.slurm.submit(SubmitSpec(comment=encode(request), **spec))  # type: ignore[arg-type]
 
 
@@ -49,14 +49,14 @@ def test_a_constraint_of_parentheses_without_end_is_refused() -> None:
 
 
 def test_a_job_gets_the_nodes_that_it_names(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     job = submit(site, Request(nodes="r0m1,r1m0"), nodes=2, gpus_per_node=1)
     site.run_to(5)
     assert {*site.nodes(job)} == {"r0m1", "r1m0"}
 
 
 def test_a_job_that_names_fewer_nodes_than_it_needs_is_slurms_with_its_own_nodes(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     request = Request(nodes="r0m1", switches=1)
     job = submit(site, request, nodes=2, gpus_per_node=1)
     site.run_to(1)
@@ -68,7 +68,7 @@ def test_a_job_that_names_fewer_nodes_than_it_needs_is_slurms_with_its_own_nodes
 
 
 def test_a_job_that_is_handed_back_has_its_own_nodes_again(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo", partitions={"r0m1": ("gpu", "other")})
+    site = FakeSite(tmp_path, FOUR, "fifo", partitions={"r0m1": ("gpu", "other")})
     job = submit(site, Request(nodes="r0m1"), gpus_per_node=1)
     site.run_to(5)
     site.slurm.requeue(job)
@@ -81,7 +81,7 @@ def test_a_job_that_is_handed_back_has_its_own_nodes_again(tmp_path: Path) -> No
 
 
 def test_all_nodes_of_a_job_have_the_same_one_of_its_features(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo", features=FEATURES)
+    site = FakeSite(tmp_path, FOUR, "fifo", features=FEATURES)
     site.submit(nodes=1, gpus_per_node=4, constraint="a")
     site.run_to(1)
     job = site.submit(nodes=2, gpus_per_node=4, constraint="[a|b]")
@@ -90,7 +90,7 @@ def test_all_nodes_of_a_job_have_the_same_one_of_its_features(tmp_path: Path) ->
 
 
 def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     for node in ("r0m0", "r1m0"):
         submit(site, Request(nodes=node), gpus_per_node=4)
     site.run_to(1)
@@ -102,7 +102,7 @@ def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
 
 
 def test_a_hold_or_a_restart_does_not_make_a_job_wait_anew_for_its_switches(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     for node in ("r0m0", "r1m0"):
         submit(site, Request(nodes=node), gpus_per_node=4)
     site.run_to(1)
@@ -116,12 +116,12 @@ def test_a_hold_or_a_restart_does_not_make_a_job_wait_anew_for_its_switches(tmp_
     site.run_to(32)
     for node in ("r0m1", "r1m1"):
         site.slurm.set_node(node)
-    site.live(70, [(40.0, Site.restart)])
+    site.live(70, [(40.0, FakeSite.restart)])
     assert {*site.nodes(job)} == {"r0m1", "r1m1"}
 
 
 def test_a_job_waits_where_it_needs_only_jobs_to_leave_that_may_be_stopped(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "srtf", features=FEATURES)
+    site = FakeSite(tmp_path, FOUR, "srtf", features=FEATURES)
     others = [
         site.slurm.submit(SubmitSpec(held=False, gpus_per_node=4, constraint=feature)) for feature in "ab"
     ]

@@ -15,18 +15,18 @@ from slurm_plugin.controller.oldest_first import KEPT_S, OldestFirst
 from slurm_plugin.controller.unavailable_gpus import claim_name, is_claim
 from slurm_plugin.service.controller_inputs import cut
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 SMALL = racks([[4, 4], [4, 4]])
 
 
-def small_site(folder: Path, policy: str = "fifo") -> Site:
-    site = Site(folder, SMALL, policy)
+def small_site(folder: Path, policy: str = "fifo") -> FakeSite:
+    site = FakeSite(folder, SMALL, policy)
     site.slurm.in_order = True
     return site
 
 
-def plain(site: Site, **spec: object) -> str:
+def plain(site: FakeSite, **spec: object) -> str:
     """A job of Slurm's own."""
     return site.slurm.submit(SubmitSpec(held=False, **{"user": "bob", **spec}))  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def test_younger_jobs_of_slurms_that_could_not_end_before_are_kept_from_the_node
 def test_jobs_that_cannot_want_dallys_nodes_do_not_take_the_claim_of_one_that_does(tmp_path: Path) -> None:
     machines = [machine.name for machine in SMALL.machines]
     both = dict.fromkeys(machines[:3], ("gpu", "small")) | {machines[3]: ("other",)}
-    site = Site(tmp_path, SMALL, "fifo", partitions=both)
+    site = FakeSite(tmp_path, SMALL, "fifo", partitions=both)
     site.topology = cut(SMALL, dict.fromkeys(machines[:3], 4))
     site.restart()
     for _ in range(3):
@@ -106,7 +106,7 @@ def test_jobs_that_cannot_want_dallys_nodes_do_not_take_the_claim_of_one_that_do
     assert (claim.job.job_id, {*claim.earliest.nodes}) == (own, {*machines[:3]})
 
 
-def waiting_gang(folder: Path) -> tuple[Site, str]:
+def waiting_gang(folder: Path) -> tuple[FakeSite, str]:
     """A gang of Dally's waits for a job without a time limit, and a younger one of Slurm's own has passed."""
     site = small_site(folder)
     plain(site, nodes=1, gpus_per_node=4, run_time_s=20_000)
@@ -117,7 +117,7 @@ def waiting_gang(folder: Path) -> tuple[Site, str]:
     return site, gang
 
 
-def claims(site: Site) -> list[Reservation]:
+def claims(site: FakeSite) -> list[Reservation]:
     return [each for each in site.slurm.reservations() if is_claim(each)]
 
 

@@ -11,13 +11,13 @@ from slurm_plugin.client.slurm import Hold, Partition, SlurmJob, State
 from slurm_plugin.controller import partition_rules
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.partition_rules import groups_of, partition_refusal
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 
 
-def ruled(folder: Path, *rules: Partition, **settings: Any) -> Site:
-    site = Site(folder, FOUR, policy="srtf", **settings)
+def ruled(folder: Path, *rules: Partition, **settings: Any) -> FakeSite:
+    site = FakeSite(folder, FOUR, policy="srtf", **settings)
     site.slurm.rules = {each.name: each for each in rules}
     return site
 

@@ -28,7 +28,7 @@ from slurm_plugin.request import Request, encode
 from slurm_plugin.service.report import report
 from slurm_plugin.service.why_command import headline
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Killed, Site
+from tests.slurm_plugin.worlds import FakeSite, Killed
 
 ME = getpass.getuser()
 LIMIT_S = 86_400.0
@@ -41,7 +41,7 @@ class Reporting:
     def __init__(self, folder: Path, policy: str) -> None:
         self.folder = folder
         self.record = folder / "facts.jsonl"
-        self.site = Site(folder, racks([[8]]), policy, record=str(self.record), knowledge="limits")
+        self.site = FakeSite(folder, racks([[8]]), policy, record=str(self.record), knowledge="limits")
         self.samples: dict[str, float] = {}
 
     def submit(self, gpus: int = 8, least: int = 1) -> str:

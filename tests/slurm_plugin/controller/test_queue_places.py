@@ -9,14 +9,14 @@ from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.report import report
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 TWO = racks([[4, 4]])
 
 
-def waiting_pair(folder: Path, limit_s: float | None = None) -> tuple[Site, str, str]:
+def waiting_pair(folder: Path, limit_s: float | None = None) -> tuple[FakeSite, str, str]:
     """Two jobs that wait for a node each, one of which comes free after the other."""
-    site = Site(folder, TWO, "fifo")
+    site = FakeSite(folder, TWO, "fifo")
     for run_time_s in (100, 200):
         site.submit(gpus_per_node=4, run_time_s=run_time_s, time_limit_s=300)
     older = site.submit(gpus_per_node=4, run_time_s=1000, time_limit_s=limit_s)
@@ -64,7 +64,7 @@ def test_a_job_that_a_person_held_comes_last_after_a_restart_too(
 ) -> None:
     site, older, younger = waiting_pair(tmp_path, limit_s=1100)
     site.slurm.hold(older)
-    actions = [(20.0, lambda site: site.slurm.release(older)), (restarts_at_s, Site.restart)]
+    actions = [(20.0, lambda site: site.slurm.release(older)), (restarts_at_s, FakeSite.restart)]
     site.live(150, actions)
     assert [site.states()[job] for job in (older, younger)] == ["PENDING", "RUNNING"]
 
@@ -144,7 +144,7 @@ def test_a_controller_that_drains_says_so_of_the_jobs_that_wait(tmp_path: Path) 
 
 
 def test_the_controller_rests_while_a_job_is_in_its_grace(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, "srsf-delay", knowledge="limits", poll_s=2.0)
+    site = FakeSite(tmp_path, TWO, "srsf-delay", knowledge="limits", poll_s=2.0)
     for _ in range(2):
         site.submit(signal="USR1", grace_s=60, gpus_per_node=4, run_time_s=9e4, time_limit_s=1e5)
     site.run_to(4000)

@@ -21,7 +21,7 @@ from tests.slurm_plugin.real import (
     CHECKPOINT_AND_GO_ON,
     IGNORE_ALL,
     ControllerProcess,
-    Run,
+    NotedRun,
     job_script,
     lost_steps,
     read_runs,
@@ -36,7 +36,7 @@ ALICE = "dally-alice"
 QUICK = "dally:lease_s=2,timers=no-wait"
 
 
-class Site:
+class FaultySite:
     """A local cluster, its controller's process, and what its jobs wrote down."""
 
     def __init__(self, local_slurm: LocalSlurm, policy: str = QUICK):
@@ -101,7 +101,7 @@ class Site:
         """State and reason of each job."""
         return {name: f"{job.state_name} {job.hold} {job.reason}" for name, job in self.seen().items()}
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[NotedRun]:
         """What really ran."""
         return read_runs(self.local_slurm.work / "ran")
 
@@ -171,20 +171,20 @@ class Site:
 
 
 @pytest.fixture
-def site(local_slurm: LocalSlurm) -> Iterator[Site]:
+def site(local_slurm: LocalSlurm) -> Iterator[FaultySite]:
     """A local cluster whose jobs take turns every two seconds."""
-    site = Site(local_slurm)
+    site = FaultySite(local_slurm)
     yield site
     site.stop()
 
 
-def take_turns(site: Site, *traps: str) -> None:
+def take_turns(site: FaultySite, *traps: str) -> None:
     """Jobs that each want the whole cluster."""
     for each in traps or (CHECKPOINT_AND_EXIT, CHECKPOINT_AND_GO_ON):
         site.submit(each)
 
 
-def die_at(site: Site, points: Iterable[str]) -> None:
+def die_at(site: FaultySite, points: Iterable[str]) -> None:
     """Start controllers that die at these steps, one after the other, then one that lives."""
     for point in points:
         site.start("--kill-at", point)
@@ -192,7 +192,7 @@ def die_at(site: Site, points: Iterable[str]) -> None:
     site.start()
 
 
-def test_undisturbed_jobs_that_take_turns_lose_nothing(site: Site) -> None:
+def test_undisturbed_jobs_that_take_turns_lose_nothing(site: FaultySite) -> None:
     take_turns(site)
     site.start()
     site.wait(lambda: len(site.runs()) >= 4, "two turns each")
@@ -208,20 +208,20 @@ CORRECT = ("correct", "before uhold", "amid uhold", "correct done")
 
 
 @pytest.mark.parametrize("points", [EVER, RESERVE, CORRECT], ids=["ever", "reserve", "correct"])
-def test_a_controller_killed_at_each_step_loses_nothing(site: Site, points: tuple[str, ...]) -> None:
+def test_a_controller_killed_at_each_step_loses_nothing(site: FaultySite, points: tuple[str, ...]) -> None:
     take_turns(site)
     die_at(site, points)
     site.end()
 
 
 @pytest.mark.parametrize("traps", [CHECKPOINT_AND_EXIT, CHECKPOINT_AND_GO_ON], ids=["exit", "go on"])
-def test_a_controller_killed_while_it_stops_jobs_loses_no_checkpoint(site: Site, traps: str) -> None:
+def test_a_controller_killed_while_it_stops_jobs_loses_no_checkpoint(site: FaultySite, traps: str) -> None:
     take_turns(site, traps, traps)
     die_at(site, (*STOP, *REQUEUE))
     site.end()
 
 
-def test_orders_that_outlive_their_controller_start_no_job_twice(site: Site) -> None:
+def test_orders_that_outlive_their_controller_start_no_job_twice(site: FaultySite) -> None:
     take_turns(site)
     slurmctld = int((site.local_slurm.spec.folder / "run" / "slurmctld.pid").read_text(encoding="ascii"))
     for point in ("before update", "before release", "before signal", "before requeuehold", "before uhold"):
@@ -234,7 +234,7 @@ def test_orders_that_outlive_their_controller_start_no_job_twice(site: Site) -> 
     site.end()
 
 
-def test_a_job_that_ignores_signals_is_stopped_all_the_same(site: Site) -> None:
+def test_a_job_that_ignores_signals_is_stopped_all_the_same(site: FaultySite) -> None:
     stubborn = site.submit(IGNORE_ALL)
     site.submit(CHECKPOINT_AND_EXIT)
     site.start()
@@ -242,7 +242,7 @@ def test_a_job_that_ignores_signals_is_stopped_all_the_same(site: Site) -> None:
     site.end(loses_steps=True)
 
 
-def test_slurmctld_stopped_and_started_again_loses_nothing(site: Site) -> None:
+def test_slurmctld_stopped_and_started_again_loses_nothing(site: FaultySite) -> None:
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
@@ -253,7 +253,7 @@ def test_slurmctld_stopped_and_started_again_loses_nothing(site: Site) -> None:
     site.end()
 
 
-def test_slurmctld_killed_and_started_again_loses_no_job(site: Site) -> None:
+def test_slurmctld_killed_and_started_again_loses_no_job(site: FaultySite) -> None:
     take_turns(site)
     site.start()
     site.wait(lambda: len(site.runs()) >= 3, "turns")
@@ -264,7 +264,7 @@ def test_slurmctld_killed_and_started_again_loses_no_job(site: Site) -> None:
     site.end(loses_steps=True)
 
 
-def test_slurmctld_that_does_not_answer_for_long_is_waited_for(site: Site) -> None:
+def test_slurmctld_that_does_not_answer_for_long_is_waited_for(site: FaultySite) -> None:
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
@@ -277,7 +277,7 @@ def test_slurmctld_that_does_not_answer_for_long_is_waited_for(site: Site) -> No
     site.end()
 
 
-def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site) -> None:
+def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: FaultySite) -> None:
     running, too_large = site.submit(CHECKPOINT_AND_EXIT, nodes=4), site.submit(CHECKPOINT_AND_EXIT, nodes=8)
     site.start()
     site.wait(site.running, "a job to run")
@@ -296,7 +296,7 @@ def test_a_cluster_with_other_racks_and_fewer_nodes_is_taken_as_it_is(site: Site
 def test_a_lost_node_sends_its_job_elsewhere(cluster_folder: Path, users: tuple[str, ...]) -> None:
     local_slurm = LocalSlurm(LocalClusterSpec(cluster_folder, extra_conf=("SlurmdTimeout=5",)))
     local_slurm.start()
-    with closing(Site(local_slurm)) as site:
+    with closing(FaultySite(local_slurm)) as site:
         site.submit(CHECKPOINT_AND_EXIT, nodes=2)
         site.start()
         site.wait(site.runs, "it to run")
@@ -306,7 +306,7 @@ def test_a_lost_node_sends_its_job_elsewhere(cluster_folder: Path, users: tuple[
         assert [run.nodes for run in site.runs()] == ["n[1-2]", "n[3-4]"]
 
 
-def test_slurmd_killed_and_started_again_disturbs_nothing(site: Site) -> None:
+def test_slurmd_killed_and_started_again_disturbs_nothing(site: FaultySite) -> None:
     take_turns(site)
     site.start()
     site.wait(site.running, "a job to run")
@@ -333,7 +333,9 @@ def cut(folder: Path) -> None:
     ("damage", "point"),
     [(delete, "signal done"), (delete, "release done"), (overwrite, "requeue done"), (cut, "correct")],
 )
-def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: Callable[[Path], None], point: str) -> None:
+def test_a_lost_journal_is_rebuilt_from_slurm(
+    site: FaultySite, damage: Callable[[Path], None], point: str
+) -> None:
     take_turns(site)
     site.start("--kill-at", point)
     site.wait_dead(point)
@@ -343,7 +345,7 @@ def test_a_lost_journal_is_rebuilt_from_slurm(site: Site, damage: Callable[[Path
     site.end()
 
 
-def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: Site) -> None:
+def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: FaultySite) -> None:
     site.state_dir.mkdir()
     site.local_slurm.run("mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(site.state_dir))
     try:
@@ -363,7 +365,7 @@ def test_a_full_disk_stops_the_controller_and_not_the_jobs(site: Site) -> None:
         site.local_slurm.run("umount", str(site.state_dir))
 
 
-def test_clock_steps_stop_nothing(site: Site) -> None:
+def test_clock_steps_stop_nothing(site: FaultySite) -> None:
     take_turns(site)
     for shift_s in (-3600, 3600, 0):
         site.start(f"--clock-shift-s={shift_s}")
@@ -375,7 +377,7 @@ def test_clock_steps_stop_nothing(site: Site) -> None:
 
 
 def test_many_jobs_at_once_all_run_once(local_slurm: LocalSlurm) -> None:
-    with closing(Site(local_slurm, "fifo")) as site:
+    with closing(FaultySite(local_slurm, "fifo")) as site:
         site.finish()
         site.start()
         site.submit_many(MANY)

@@ -63,7 +63,7 @@ def job(slurm: CommandLine, job_id: str) -> SlurmJob:
     return next(each for each in slurm.jobs() if each.job_id == job_id)
 
 
-class Cell:
+class InProcessSite:
     """A local cluster with a controller that runs in this process."""
 
     def __init__(self, local_slurm: LocalSlurm, prefix: tuple[str, ...] = ()) -> None:
@@ -87,8 +87,8 @@ class Cell:
 
 
 @pytest.fixture
-def cell(local_slurm: LocalSlurm) -> Iterator[Cell]:
-    cell = Cell(local_slurm)
+def cell(local_slurm: LocalSlurm) -> Iterator[InProcessSite]:
+    cell = InProcessSite(local_slurm)
     yield cell
     cell.journal.close()
 
@@ -127,7 +127,7 @@ def as_user(name: str) -> tuple[str, ...]:
     return ("setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups")
 
 
-def test_whatever_alice_writes_is_text_and_bobs_job_starts(cell: Cell) -> None:
+def test_whatever_alice_writes_is_text_and_bobs_job_starts(cell: InProcessSite) -> None:
     alices = []
     for number, text in enumerate(HOSTILE):
         folder = cell.local_slurm.work / re.sub("[/\0]", "_", f"{number} {text}")[:80]
@@ -149,12 +149,12 @@ def test_whatever_alice_writes_is_text_and_bobs_job_starts(cell: Cell) -> None:
     assert "\x1b" not in body
 
 
-def test_alices_jobs_with_hostile_texts_run_too(cell: Cell) -> None:
+def test_alices_jobs_with_hostile_texts_run_too(cell: InProcessSite) -> None:
     alices = [submit(cell.local_slurm, "--gpus=1", f"--comment=dally:model=a {text}") for text in HOSTILE]
     cell.cycle_until(lambda: all(cell.runs(each) for each in alices))
 
 
-def test_texts_of_64_kib_are_slurms_to_refuse_and_disturb_nobody(cell: Cell) -> None:
+def test_texts_of_64_kib_are_slurms_to_refuse_and_disturb_nobody(cell: InProcessSite) -> None:
     alices = submit(cell.local_slurm, "--gpus=1", "--comment=dally:")
     long = "x" * 65_536
     for field in ("Comment", "JobName", "Account", "WorkDir"):
@@ -165,7 +165,9 @@ def test_texts_of_64_kib_are_slurms_to_refuse_and_disturb_nobody(cell: Cell) -> 
     cell.cycle_until(lambda: cell.runs(bobs) and cell.runs(alices))
 
 
-def test_a_job_with_an_environment_of_a_mebibyte_runs_and_does_not_swell_the_poll(cell: Cell) -> None:
+def test_a_job_with_an_environment_of_a_mebibyte_runs_and_does_not_swell_the_poll(
+    cell: InProcessSite,
+) -> None:
     large = [f"V{number}={'e' * 120_000}" for number in range(9)]
     words = (
         "env",
@@ -182,7 +184,7 @@ def test_a_job_with_an_environment_of_a_mebibyte_runs_and_does_not_swell_the_pol
     cell.cycle_until(lambda: cell.runs(alices))
 
 
-def test_jobs_that_ask_for_what_there_is_not_stop_nobody(cell: Cell) -> None:
+def test_jobs_that_ask_for_what_there_is_not_stop_nobody(cell: InProcessSite) -> None:
     for asked in ("--gpus=1000", "--gres=gpu:a100:1", "--gpus-per-task=1 --ntasks=70000"):
         submit(cell.local_slurm, *asked.split(), "--comment=dally:")
     bobs = submit(cell.local_slurm, "--gpus=1", "--comment=dally:", user="dally-bob")
@@ -253,7 +255,7 @@ def test_slurm_user_may_order_all_though_it_is_not_root(unprivileged: LocalSlurm
 
 
 def test_a_controller_run_by_slurm_user_places_jobs_of_others(unprivileged: LocalSlurm) -> None:
-    cell = Cell(unprivileged, as_user("dally-slurm"))
+    cell = InProcessSite(unprivileged, as_user("dally-slurm"))
     job_id = submit(unprivileged, "--gpus=1", "--comment=dally:")
     cell.cycle_until(lambda: cell.runs(job_id))
     cell.journal.close()
@@ -273,7 +275,7 @@ def test_an_ordinary_user_orders_nothing_for_others_and_leaves_their_jobs_as_the
 
 
 def test_a_controller_without_rights_touches_no_job_of_others(local_slurm: LocalSlurm) -> None:
-    cell = Cell(local_slurm, as_user("dally-bob"))
+    cell = InProcessSite(local_slurm, as_user("dally-bob"))
     job_id = submit(local_slurm, "--gpus=1", "--comment=dally:")
     for _ in range(2):
         cell.controller.cycle()
@@ -285,7 +287,7 @@ def test_a_controller_without_rights_touches_no_job_of_others(local_slurm: Local
     cell.journal.close()
 
 
-def test_the_state_folder_is_the_controllers_alone(cell: Cell) -> None:
+def test_the_state_folder_is_the_controllers_alone(cell: InProcessSite) -> None:
     folder = cell.folder
     assert folder.stat().st_mode & 0o077 == 0
     assert cell.local_slurm.attempt("ls", str(folder), user="dally-alice").returncode

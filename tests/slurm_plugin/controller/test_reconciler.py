@@ -14,12 +14,12 @@ from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold, State
 from slurm_plugin.controller.job_data import job_to_data
 from slurm_plugin.controller.journal import NAME
-from tests.slurm_plugin.worlds import Action, Killed, Site
+from tests.slurm_plugin.worlds import Action, FakeSite, Killed
 
 CALM_S = 1500.0
 """From here on nobody disturbs anything."""
 
-Act = Callable[[Site], object]
+Act = Callable[[FakeSite], object]
 
 
 def submission() -> st.SearchStrategy[Act]:
@@ -55,11 +55,11 @@ def submission() -> st.SearchStrategy[Act]:
     )
 
 
-def on_a_job(act: Callable[[Site, str], object], *states: State) -> st.SearchStrategy[Act]:
+def on_a_job(act: Callable[[FakeSite, str], object], *states: State) -> st.SearchStrategy[Act]:
     """Does something to one of the jobs in some states, if there is one."""
 
     def choose(number: int) -> Act:
-        def chosen(site: Site) -> None:
+        def chosen(site: FakeSite) -> None:
             site.slurm.unavailable, down = False, site.slurm.unavailable
             jobs = [job.job_id for job in site.slurm.jobs() if job.state in states]
             if jobs:
@@ -72,7 +72,7 @@ def on_a_job(act: Callable[[Site, str], object], *states: State) -> st.SearchStr
 
 
 def killed_at(step: int) -> Act:
-    def act(site: Site) -> None:
+    def act(site: FakeSite) -> None:
         left = [step]
 
         def at(name: str) -> None:
@@ -85,12 +85,12 @@ def killed_at(step: int) -> Act:
     return act
 
 
-def lose_journal(site: Site) -> None:
+def lose_journal(site: FakeSite) -> None:
     (site.folder / NAME).unlink(missing_ok=True)
     site.restart()
 
 
-def lose_journal_under_way(site: Site) -> None:
+def lose_journal_under_way(site: FakeSite) -> None:
     (site.folder / NAME).unlink(missing_ok=True)
 
 
@@ -122,7 +122,7 @@ DISTURBANCES = st.one_of(
 )
 
 
-def calm(site: Site) -> None:
+def calm(site: FakeSite) -> None:
     """Everybody lets go."""
     slurm = site.slurm
     slurm.unavailable, slurm.breaks_after, slurm.start_delay_s, slurm.completing_s = False, None, 0.0, 0.0
@@ -134,7 +134,7 @@ def calm(site: Site) -> None:
             slurm.release(job.job_id)
 
 
-def picture(site: Site) -> str:
+def picture(site: FakeSite) -> str:
     """All that the controller believes."""
     reconciler = site.controller.reconciler
     state = reconciler.state
@@ -150,7 +150,7 @@ def picture(site: Site) -> str:
     )
 
 
-def check(site: Site) -> None:
+def check(site: FakeSite) -> None:
     """Nothing is held twice, and a view that was folded in changes nothing a second time."""
     if site.slurm.unavailable:
         return
@@ -183,7 +183,7 @@ def test_every_job_ends(
     names = [machine.name for machine in topology.machines]
     partitions = dict.fromkeys(names, ("gpu", "other")) if shared else {}
     with TemporaryDirectory() as folder:
-        site = Site(Path(folder), topology, policy, partitions=partitions)
+        site = FakeSite(Path(folder), topology, policy, partitions=partitions)
         site.slurm.remember_s = 1e6
         checks = [(float(at_s), check) for at_s in range(3, int(CALM_S), 50)]
         site.live(40_000.0, [*arrivals, *disturbances, *checks, (CALM_S, calm)], poll_s=20.0)
@@ -197,7 +197,7 @@ def test_every_job_ends(
 def test_a_job_released_while_it_ran_waits_for_no_reservation_that_is_gone(tmp_path: Path) -> None:
     topology = racks([[8, 8], [8, 8]])
     shared = {machine.name: ("gpu", "other") for machine in topology.machines}
-    site = Site(tmp_path, topology, "fifo", partitions=shared)
+    site = FakeSite(tmp_path, topology, "fifo", partitions=shared)
     site.slurm.remember_s = 1e6
     job = site.submit(nodes=4, gpus_per_node=8, run_time_s=500.0)
     site.run_to(10)

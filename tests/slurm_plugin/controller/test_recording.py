@@ -24,7 +24,7 @@ from tests.dally.recording.recorded import read
 from tests.slurm_plugin.controller.test_crashes import STORIES, TIRESIAS, Story, job, refusing, struck
 from tests.slurm_plugin.controller.test_same_decisions import as_slurm_numbers, submit
 from tests.slurm_plugin.daemons import DaemonSite
-from tests.slurm_plugin.worlds import Action, Killed, Site
+from tests.slurm_plugin.worlds import Action, FakeSite, Killed
 
 AUTHOR = load_profiles("dally")
 MORE_STORIES = {
@@ -42,8 +42,8 @@ MORE_STORIES = {
 ALL_STORIES = {**STORIES, **MORE_STORIES}
 
 
-def story_site(folder: Path, story: Story) -> Site:
-    return Site(folder, profiles=AUTHOR, record=str(folder / "facts.jsonl"), **story.settings)
+def story_site(folder: Path, story: Story) -> FakeSite:
+    return FakeSite(folder, profiles=AUTHOR, record=str(folder / "facts.jsonl"), **story.settings)
 
 
 def assert_decided_again(path: Path, segments: int) -> int:
@@ -65,7 +65,7 @@ def test_a_story_with_restarts_of_the_controller_is_decided_again(name: str, tmp
     assert assert_decided_again(tmp_path / "facts.jsonl", segments) > 2
 
 
-def kill(site: Site) -> None:
+def kill(site: FakeSite) -> None:
     raise Killed
 
 
@@ -92,7 +92,7 @@ def test_the_stories_tell_every_fact_but_the_simulator_s(tmp_path: Path) -> None
 
 def live(policy: str, topology: Topology, jobs: Sequence[Job], folder: Path) -> None:
     """Jobs arrive at a fake Slurm whose controller is started anew with each third of them."""
-    site = Site(folder, topology, policy, AUTHOR, record=str(folder / "facts.jsonl"))
+    site = FakeSite(folder, topology, policy, AUTHOR, record=str(folder / "facts.jsonl"))
     coming, wakeup_s = list(jobs), inf
     for _ in range(3000):
         if not (coming or site.controller.reconciler.managed_jobs):
@@ -120,8 +120,8 @@ def test_every_policy_live_decides_again(policy: str, world: World) -> None:
             assert (found.differing, found.differences) == (0, [])
 
 
-def lone(folder: Path, mode: ControllerMode | None = None, name: str = "facts.jsonl") -> Site:
-    site = Site(folder, mode=mode, record=str(folder / name) if name else "")
+def lone(folder: Path, mode: ControllerMode | None = None, name: str = "facts.jsonl") -> FakeSite:
+    site = FakeSite(folder, mode=mode, record=str(folder / name) if name else "")
     site.submit(nodes=1, gpus_per_node=8, run_time_s=500.0)
     return site
 

@@ -9,12 +9,12 @@ from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.requeues import PATIENCE, SOON_S, ForeignRequeues
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Action, Site
+from tests.slurm_plugin.worlds import Action, FakeSite
 
 TWO = racks([[4, 4]])
 
 
-def starts(site: Site, job: str) -> list[float]:
+def starts(site: FakeSite, job: str) -> list[float]:
     found = read_events(site.folder)
     return [each["t"] for each in found if each["event"] == "start" and each["job"] == job]
 
@@ -38,7 +38,7 @@ def test_pauses_begin_after_some_short_runs_in_a_row_and_double() -> None:
 
 
 def test_a_job_that_others_requeue_again_and_again_is_left_out_for_a_while(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, backoff_s=60.0)
+    site = FakeSite(tmp_path, TWO, backoff_s=60.0)
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     other = site.submit(gpus_per_node=4, run_time_s=900.0)
     site.live(65, requeued(job, 20.0, 40.0, 60.0))
@@ -52,7 +52,7 @@ def test_a_job_that_others_requeue_again_and_again_is_left_out_for_a_while(tmp_p
 
 
 def test_a_pause_is_not_cut_short_by_a_job_that_leaves(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, backoff_s=60.0)
+    site = FakeSite(tmp_path, TWO, backoff_s=60.0)
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     site.submit(gpus_per_node=4, run_time_s=75.0)
     site.live(2000, requeued(job, 20.0, 40.0, 60.0))
@@ -60,7 +60,7 @@ def test_a_pause_is_not_cut_short_by_a_job_that_leaves(tmp_path: Path) -> None:
 
 
 def test_long_runs_are_no_ping_pong(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO)
+    site = FakeSite(tmp_path, TWO)
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     site.live(4000, requeued(job, 700.0, 1400.0, 2100.0, 2800.0), poll_s=30.0)
     assert site.outcome()[job][0] == "COMPLETED"
@@ -68,12 +68,12 @@ def test_long_runs_are_no_ping_pong(tmp_path: Path) -> None:
 
 
 def test_nodes_that_whoever_requeues_a_job_excludes_are_not_used(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, policy="fifo")
+    site = FakeSite(tmp_path, TWO, policy="fifo")
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     site.live(10)
     (bad,) = site.nodes(job)
 
-    def recover(site: Site) -> None:
+    def recover(site: FakeSite) -> None:
         site.slurm.requeue(job)
         site.slurm.update(job, excluded=(bad,))
 
@@ -84,13 +84,13 @@ def test_nodes_that_whoever_requeues_a_job_excludes_are_not_used(tmp_path: Path)
 
 
 def test_a_release_that_belongs_to_a_requeue_does_not_take_the_job_from_dally(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, policy="fifo")
+    site = FakeSite(tmp_path, TWO, policy="fifo")
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     filler = site.submit(gpus_per_node=4, run_time_s=500.0)
     next_one = site.submit(gpus_per_node=4, run_time_s=50.0)
     site.slurm.remember_s = 9000.0
 
-    def recover(site: Site) -> None:
+    def recover(site: FakeSite) -> None:
         site.slurm.requeue(job)
         site.slurm.hold(job, Hold.USER)
         site.slurm.update(job, excluded=tuple(site.nodes(filler)), required_nodes=())
@@ -106,7 +106,7 @@ def test_a_release_that_belongs_to_a_requeue_does_not_take_the_job_from_dally(tm
 def test_a_start_that_waits_for_others_is_dropped_where_its_nodes_are_excluded_meanwhile(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path, TWO, policy="srtf")
+    site = FakeSite(tmp_path, TWO, policy="srtf")
     long: dict[str, Any] = {"gpus_per_node": 4, "time_limit_s": 9000.0, "resumes": True, "run_time_s": 900.0}
     for _ in range(2):
         site.submit("", "USR1", 30, checkpoint_exit_s=20.0, **long)
@@ -122,7 +122,7 @@ def test_a_start_that_waits_for_others_is_dropped_where_its_nodes_are_excluded_m
 
 
 def test_a_job_that_slurm_preempts_for_one_of_its_own_runs_once_afterwards(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[4]]), policy="fifo")
+    site = FakeSite(tmp_path, racks([[4]]), policy="fifo")
     site.slurm.remember_s = 9000.0
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
     site.live(10)
@@ -134,16 +134,16 @@ def test_a_job_that_slurm_preempts_for_one_of_its_own_runs_once_afterwards(tmp_p
 
 
 def test_a_requeued_job_that_others_start_at_once_is_still_dallys(tmp_path: Path) -> None:
-    site = Site(tmp_path, TWO, policy="fifo")
+    site = FakeSite(tmp_path, TWO, policy="fifo")
     site.slurm.remember_s = 9000.0
     job = site.submit(gpus_per_node=4, run_time_s=500.0)
 
-    def requeue(site: Site) -> None:
+    def requeue(site: FakeSite) -> None:
         site.slurm.requeue(job)
         site.slurm.hold(job, Hold.USER)
         site.slurm.update(job, excluded=("r0m0", "r0m1"))
 
-    def start(site: Site) -> None:
+    def start(site: FakeSite) -> None:
         assert site.managed(job).phase.name is JobPhase.INELIGIBLE
         site.slurm.update(job, excluded=("r0m0",))
         site.slurm.release(job)

@@ -10,21 +10,21 @@ from dally.plan import Migrate, Plan, Start, Wait
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.managed_job import JobPhase
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 FIRST, SECOND, THIRD, FOURTH = (machine.name for machine in FOUR.machines)
 
 
-def reserved(folder: Path, start_s: float = 0.0, bounds_jobs: bool = True, **settings: Any) -> Site:
+def reserved(folder: Path, start_s: float = 0.0, bounds_jobs: bool = True, **settings: Any) -> FakeSite:
     """A site that keeps its first two nodes for a course."""
-    site = Site(folder, FOUR, "srtf:backfill=easy", knowledge="limits", **settings)
+    site = FakeSite(folder, FOUR, "srtf:backfill=easy", knowledge="limits", **settings)
     course = Reservation("course", (FIRST, SECOND), start_s, start_s + 1000, bounds_jobs=bounds_jobs)
     site.slurm.reserve(course, "alice")
     return site
 
 
-def submit(site: Site, reservation: str = "course", **spec: Any) -> str:
+def submit(site: FakeSite, reservation: str = "course", **spec: Any) -> str:
     return site.submit(reservation=reservation, **{"gpus_per_node": 4, "run_time_s": 50, **spec})
 
 
@@ -143,7 +143,7 @@ def test_jobs_of_a_reservation_start_though_a_running_one_would_take_its_nodes(t
 
 
 def test_a_job_of_a_reservation_for_maintenance_is_slurms(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     site.slurm.reserve(Reservation("tests", (FIRST,), 0.0, 1000.0, maintenance=True), "alice")
     job = submit(site, "tests")
     site.run_to(1)
@@ -152,7 +152,7 @@ def test_a_job_of_a_reservation_for_maintenance_is_slurms(tmp_path: Path) -> Non
 
 
 def test_a_job_that_waits_for_nodes_that_are_down_says_so_and_holds_up_nobody(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR, "fifo", features={FIRST: ("fast",), SECOND: ("fast",)})
+    site = FakeSite(tmp_path, FOUR, "fifo", features={FIRST: ("fast",), SECOND: ("fast",)})
     site.slurm.set_node(FIRST, "drain")
     pair = site.submit(nodes=2, gpus_per_node=4, constraint="fast", run_time_s=50)
     other = site.submit(gpus_per_node=4, run_time_s=50)

@@ -13,19 +13,19 @@ from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[1, 1, 1, 1]])
 LIMIT_S = 60_000.0
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path) -> FakeSite:
     """Four nodes of a GPU under a policy that sizes all jobs as soon as one comes or goes."""
-    return Site(tmp_path, FOUR, "elastic-scaling:interval_s=1000")
+    return FakeSite(tmp_path, FOUR, "elastic-scaling:interval_s=1000")
 
 
-def submit_elastic(site: Site, gpus: int = 1) -> str:
+def submit_elastic(site: FakeSite, gpus: int = 1) -> str:
     """A job of 1 to 4 GPUs, asked for as so many, that writes its checkpoint in a second."""
     asked = Request("", "USR1", 20, 1, 4)
     spec = SubmitSpec(
@@ -34,11 +34,11 @@ def submit_elastic(site: Site, gpus: int = 1) -> str:
     return site.slurm.submit(spec)
 
 
-def submit_rigid(site: Site) -> str:
+def submit_rigid(site: FakeSite) -> str:
     return site.submit("", gpus_per_task=1, tasks=2, run_time_s=50.0, time_limit_s=5e4)
 
 
-def test_a_job_shrinks_for_one_that_comes_and_grows_when_it_has_gone(site: Site) -> None:
+def test_a_job_shrinks_for_one_that_comes_and_grows_when_it_has_gone(site: FakeSite) -> None:
     job = submit_elastic(site)
     site.run_to(10)
     assert sum(site.nodes(job).values()) == 4
@@ -51,7 +51,7 @@ def test_a_job_shrinks_for_one_that_comes_and_grows_when_it_has_gone(site: Site)
     assert site.events("stop", "resize", "migrate", "preempt") == [("stop", job), ("resize", job)] * 2
 
 
-def test_a_resize_says_why_in_the_journal(site: Site) -> None:
+def test_a_resize_says_why_in_the_journal(site: FakeSite) -> None:
     submit_elastic(site)
     site.run_to(10)
     submit_rigid(site)
@@ -61,7 +61,7 @@ def test_a_resize_says_why_in_the_journal(site: Site) -> None:
     assert sum(event["gpus"].values()) == 2
 
 
-def test_a_controller_that_starts_anew_goes_on_with_a_resize(site: Site) -> None:
+def test_a_controller_that_starts_anew_goes_on_with_a_resize(site: FakeSite) -> None:
     job = submit_elastic(site)
     site.run_to(10)
     submit_rigid(site)
@@ -72,9 +72,9 @@ def test_a_controller_that_starts_anew_goes_on_with_a_resize(site: Site) -> None
     assert site.events("resize", "migrate") == [("resize", job)]
 
 
-def beside_another(folder: Path) -> tuple[Site, str]:
+def beside_another(folder: Path) -> tuple[FakeSite, str]:
     """A job of 3 GPUs on a node of 4, where another has 2 until 50 s."""
-    site = Site(folder, racks([[4]]), "elastic-scaling:interval_s=1000")
+    site = FakeSite(folder, racks([[4]]), "elastic-scaling:interval_s=1000")
     submit_rigid(site)
     site.run_to(10)
     job = submit_elastic(site, 3)
@@ -109,7 +109,7 @@ def test_a_job_of_another_size_is_handed_back_as_it_was_submitted(
 
 
 def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
-    site = Site(tmp_path, FOUR)
+    site = FakeSite(tmp_path, FOUR)
     job = site.submit(nodes=4, gpus_per_node=1)
     site.run_to(10)
     other = site.submit(nodes=2, gpus_per_node=1)
@@ -123,7 +123,7 @@ def test_nodes_that_a_user_gives_back_are_for_others(tmp_path: Path) -> None:
     assert site.events("resize", "released", "fail") == [("resize", job)]
 
 
-def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: Site) -> None:
+def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: FakeSite) -> None:
     job = submit_elastic(site)
     site.run_to(10)
     site.slurm.shrink(job, *list(site.nodes(job))[1:])
@@ -135,7 +135,7 @@ def test_a_controller_that_was_away_meanwhile_sees_them_given_back(site: Site) -
 
 def test_a_policy_counts_a_resize_as_the_restart_that_it_is(tmp_path: Path) -> None:
     profiles = load_profiles("testbed")
-    site = Site(tmp_path, FOUR, profiles=profiles)
+    site = FakeSite(tmp_path, FOUR, profiles=profiles)
     restart = profiles.profiles[0].restart
     costs = site.controller.scheduler.state.costs
     job = Job("1", 0.0, 1, 10.0, model=profiles.models[0])

@@ -17,7 +17,7 @@ from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.controller.controller import TAUGHT_DAYS
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.running_times import in_words
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 ONE_GPU = racks([[1]])
 
@@ -37,14 +37,14 @@ def ended(count: int) -> tuple[Job, ...]:
     )
 
 
-def said(site: Site) -> str:
+def said(site: FakeSite) -> str:
     lessons = asdict(site.controller.scheduler.beliefs.lessons())
     return in_words({"configured": site.config.knowledge, **lessons})
 
 
-def taught(folder: Path, **settings: Any) -> Site:
+def taught(folder: Path, **settings: Any) -> FakeSite:
     """A controller at its first start on a site whose accounting has a past."""
-    site = Site(folder, ONE_GPU, "srsf-delay")
+    site = FakeSite(folder, ONE_GPU, "srsf-delay")
     site.controller._journal.close()
     (folder / "journal.sqlite").unlink()
     site.slurm.accounting = ended(80)
@@ -53,7 +53,7 @@ def taught(folder: Path, **settings: Any) -> Site:
     return site
 
 
-def first(site: Site) -> str:
+def first(site: FakeSite) -> str:
     """Whose job starts first of two that wait when the only GPU comes free, the slow user's before."""
     blocker = site.submit(gpus_per_node=1, run_time_s=30.0, user="new", time_limit_s=86_400.0)
     site.run_to(1)
@@ -86,7 +86,7 @@ def test_what_is_pinned_is_gone_by(knowledge: str, who: str, tmp_path: Path) -> 
 
 
 def test_without_accounting_it_starts_with_limits_and_one_line(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_GPU, "srsf-delay")
+    site = FakeSite(tmp_path, ONE_GPU, "srsf-delay")
     site.slurm.accounting = None
     site.restart()
     site.run_to(1)

@@ -27,7 +27,7 @@ from dally.testing.worlds import World, worlds
 from simulator.engine import Engine
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 PROFILES = ProfileSet("both", (*load_profiles("dally").profiles, *load_profiles("gavel").profiles))
 POLICIES = (
@@ -103,7 +103,7 @@ def simulate(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job
 def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]) -> None:
     """The jobs go to the fake Slurm when the simulator would let them arrive, and run as long as there."""
     with TemporaryDirectory() as folder:
-        site = Site(Path(folder), topology, policy, PROFILES, knowledge=knowledge, step_times="ignore")
+        site = FakeSite(Path(folder), topology, policy, PROFILES, knowledge=knowledge, step_times="ignore")
         site.slurm.enforces_limits = False
         site.slurm.remember_s = inf  # else the policy is asked more often than in the simulator: it says more
         coming = list(jobs)
@@ -118,7 +118,7 @@ def control(policy: str, knowledge: str, topology: Topology, jobs: Sequence[Job]
             wakeup_s = site.controller.cycle()
 
 
-def submit(site: Site, job: Job) -> None:
+def submit(site: FakeSite, job: Job) -> None:
     signal = "USR1" if job.preemptible else ""
     each = job.gpus_per_machine or 1
     request = Request(
@@ -143,7 +143,7 @@ def submit(site: Site, job: Job) -> None:
     )
 
 
-def run_time(site: Site, job: Job) -> Callable[[Mapping[str, int]], float]:
+def run_time(site: FakeSite, job: Job) -> Callable[[Mapping[str, int]], float]:
     def seconds(gpus: Mapping[str, int]) -> float:
         state = site.controller.scheduler.state
         life = state.jobs[job.job_id]

@@ -40,7 +40,7 @@ from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
 from slurm_plugin.service.cli import clean
 from tests.slurm_plugin.fake import FakeSlurm
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 HOSTILE = "999"
 
@@ -110,11 +110,11 @@ class Crowded(ForwardingSlurm):
         return self.slurm.run(orders)
 
 
-class Cell:
+class SiteOfTwo:
     """A site on whose cluster alice has jobs that are not the fake's."""
 
     def __init__(self, folder: Path) -> None:
-        self.site = Site(folder)
+        self.site = FakeSite(folder)
         self.site.controller._journal.close()
         self.slurm = Crowded(self.site.slurm)
         self.journal = Journal(folder)
@@ -140,8 +140,8 @@ class Cell:
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> Cell:
-    return Cell(tmp_path)
+def cell(tmp_path: Path) -> SiteOfTwo:
+    return SiteOfTwo(tmp_path)
 
 
 def held(comment: str = "dally:", **said: Any) -> SlurmJob:
@@ -159,7 +159,7 @@ def held(comment: str = "dally:", **said: Any) -> SlurmJob:
 @given(_JOBS)
 def test_whatever_alice_wrote_bobs_job_starts(alices: SlurmJob) -> None:
     with TemporaryDirectory() as folder:
-        cell = Cell(Path(folder))
+        cell = SiteOfTwo(Path(folder))
         cell.slurm.alices = (alices,)
         bobs = cell.site.submit(gpus_per_node=8, user="bob")
         cell.cycle()
@@ -177,7 +177,7 @@ def test_whatever_alice_wrote_bobs_job_starts(alices: SlurmJob) -> None:
         {"tres_per_node": "", "tres_per_task": "gres:gpu:4", "tasks": 2**31},
     ],
 )
-def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: Cell, asked: dict[str, Any]) -> None:
+def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: SiteOfTwo, asked: dict[str, Any]) -> None:
     cell.slurm.alices = (held(**asked),)
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
@@ -185,7 +185,7 @@ def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: Cell, asked: dict[s
     assert cell.managed().phase.name is JobPhase.RELEASED
 
 
-def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) -> None:
+def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: SiteOfTwo) -> None:
     cell.slurm.alices = (held("dally:tag=beef"),)
     bobs = cell.site.submit(gpus_per_node=8, user="bob", tag="beef", run_time_s=1000.0)
     cell.cycle()
@@ -196,7 +196,7 @@ def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: Cell) 
     assert HOSTILE not in cell.controller.reconciler.managed_jobs
 
 
-def test_a_grace_of_a_day_is_cut_to_what_the_site_gives(cell: Cell) -> None:
+def test_a_grace_of_a_day_is_cut_to_what_the_site_gives(cell: SiteOfTwo) -> None:
     cell.slurm.alices = (held("dally:signal=USR1&grace_s=86400"),)
     cell.cycle()
     assert cell.managed().request.grace_s == cell.site.config.longest_grace_s
@@ -205,7 +205,7 @@ def test_a_grace_of_a_day_is_cut_to_what_the_site_gives(cell: Cell) -> None:
 @pytest.mark.parametrize(
     "comment", ["dally:grace_s=86401", "dally:signal=KILL", "dally:tag=%1b", "dally:held=2"]
 )
-def test_a_forged_mark_that_says_nonsense_counts_as_an_empty_one(cell: Cell, comment: str) -> None:
+def test_a_forged_mark_that_says_nonsense_counts_as_an_empty_one(cell: SiteOfTwo, comment: str) -> None:
     cell.slurm.alices = (held(comment),)
     cell.cycle()
     assert cell.managed().request == Request()
@@ -214,7 +214,7 @@ def test_a_forged_mark_that_says_nonsense_counts_as_an_empty_one(cell: Cell, com
 @pytest.mark.parametrize(
     "asked", ["min_gpus=2&max_gpus=8", "min_gpus=1000000&max_gpus=1000000", "max_gpus=0"]
 )
-def test_a_range_of_gpus_never_gives_more_than_the_job_asked_slurm_for(cell: Cell, asked: str) -> None:
+def test_a_range_of_gpus_never_gives_more_than_the_job_asked_slurm_for(cell: SiteOfTwo, asked: str) -> None:
     cell.slurm.alices = (held(f"dally:{asked}"),)
     cell.cycle()
     placed = [order for order in cell.slurm.orders if isinstance(order, ReleaseOnNodes)]
@@ -222,7 +222,7 @@ def test_a_range_of_gpus_never_gives_more_than_the_job_asked_slurm_for(cell: Cel
     assert cell.managed().job.gpus == 1
 
 
-def test_users_hold_their_own_jobs_only(cell: Cell) -> None:
+def test_users_hold_their_own_jobs_only(cell: SiteOfTwo) -> None:
     cell.slurm.alices = (held("dally:held=1"),)
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.cycle()
@@ -231,7 +231,7 @@ def test_users_hold_their_own_jobs_only(cell: Cell) -> None:
 
 
 def test_what_the_journal_keeps_of_users_has_nothing_that_a_terminal_obeys(
-    cell: Cell, tmp_path: Path
+    cell: SiteOfTwo, tmp_path: Path
 ) -> None:
     cell.slurm.alices = (
         held("dally:model=a \x1b]0;root\x07", tres_per_node="gpu:1\x1b[31m\x9b32m\u202e,gpu:2"),
@@ -345,7 +345,7 @@ def test_a_job_without_a_sound_number_is_left_out(number: str) -> None:
     assert [job.job_id for job in read_jobs(text)] == ["8"]
 
 
-def test_an_array_that_is_handed_back_does_not_keep_bobs_job_waiting(cell: Cell) -> None:
+def test_an_array_that_is_handed_back_does_not_keep_bobs_job_waiting(cell: SiteOfTwo) -> None:
     cell.slurm.alices = tuple(held(job_id=f"{HOSTILE}_{task}", switches=1) for task in range(1000))
     bobs = cell.site.submit(gpus_per_node=8, user="bob")
     cell.controller.cycle()

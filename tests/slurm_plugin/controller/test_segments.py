@@ -16,7 +16,7 @@ from slurm_plugin.controller.failed_starts import WITH_SEGMENT
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4] * 4] * 4)
 NAMES = [machine.name for machine in FOUR.machines]
@@ -24,18 +24,18 @@ BLOCKS = BlockTopology({4: {name: name[:2] for name in NAMES}}, takes_segments=T
 TROUBLE = ("segment_torn", "released", "start_failed", "start_declined")
 
 
-def site_of_blocks(folder: Path, policy: str = "fifo") -> Site:
-    site = Site(folder, FOUR, policy)
+def site_of_blocks(folder: Path, policy: str = "fifo") -> FakeSite:
+    site = FakeSite(folder, FOUR, policy)
     site.slurm.told_blocks = BLOCKS
     return site
 
 
-def plain(site: Site, **spec: Any) -> str:
+def plain(site: FakeSite, **spec: Any) -> str:
     """A job of Slurm's own."""
     return site.slurm.submit(SubmitSpec(user="bob", held=False, **spec))
 
 
-def in_segments(site: Site, nodes: int, segment: int, **more: Any) -> str:
+def in_segments(site: FakeSite, nodes: int, segment: int, **more: Any) -> str:
     return site.submit(
         **{"nodes": nodes, "gpus_per_node": 4, "run_time_s": 300.0, "segment": segment, **more}
     )
@@ -66,7 +66,7 @@ LARGER = BlockTopology(
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", policy_names())
 def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, PODS, policy)
+    site = FakeSite(tmp_path, PODS, policy)
     site.slurm.told_blocks = LARGER
     ones = [in_segments(site, 1, 1, run_time_s=200.0 + 100 * more) for more in range(6)]
     asked = (
@@ -96,7 +96,7 @@ def test_every_policy_lays_segments_out_as_their_user_says(tmp_path: Path, polic
 
 
 def test_a_job_whose_segments_spread_waits_for_another_block_and_says_so(tmp_path: Path) -> None:
-    site = Site(tmp_path, PODS, "fifo")
+    site = FakeSite(tmp_path, PODS, "fifo")
     site.slurm.told_blocks = LARGER
     for name in ("r0m0", "r1m0", "r2m0"):
         site.slurm.set_node(name, "down")
@@ -135,7 +135,7 @@ def test_the_layout_of_segments_is_slurms_where_its_blocks_are_not_those_of_the_
     tmp_path: Path, cluster: Topology, slurms: BlockTopology, nodes: int
 ) -> None:
     """Nobody knows of blocks of eight in the first cluster, and the second says that they lie another way."""
-    site = Site(tmp_path, cluster, "fifo")
+    site = FakeSite(tmp_path, cluster, "fifo")
     site.slurm.told_blocks = slurms
     near = in_segments(site, nodes, 1, consolidates_segments=True)
     apart = in_segments(site, 2, 1, spreads_segments=True)
@@ -148,7 +148,7 @@ def test_the_layout_of_segments_is_slurms_where_its_blocks_are_not_those_of_the_
 
 def test_a_job_that_shares_its_blocks_with_nobody_gets_one_and_keeps_it(tmp_path: Path) -> None:
     """It is Slurm's own, and leaves GPUs free in its block, on its nodes and beside them."""
-    site = Site(tmp_path, racks([[4, 4], [4, 4]]), "fifo")
+    site = FakeSite(tmp_path, racks([[4, 4], [4, 4]]), "fifo")
     site.slurm.told_blocks = BlockTopology(
         {2: {f"r{number // 2}m{number % 2}": f"r{number // 2}" for number in range(4)}}, True
     )
@@ -175,7 +175,7 @@ def test_a_job_that_shares_its_blocks_with_nobody_gets_one_and_keeps_it(tmp_path
 
 def test_a_claim_of_a_job_keeps_nodes_that_lie_as_its_segments_are_to(tmp_path: Path) -> None:
     """An older job of Dally's, and a younger of Slurm's own that could take its nodes."""
-    site = Site(tmp_path, PODS, "fifo")
+    site = FakeSite(tmp_path, PODS, "fifo")
     site.slurm.told_blocks = LARGER
     for name in NAMES:
         later_s = 100.0 if name[1] in "23" else 0.0  # half of each pod comes free before the other
@@ -192,7 +192,7 @@ def test_a_claim_of_a_job_keeps_nodes_that_lie_as_its_segments_are_to(tmp_path: 
 
 def test_a_job_waits_while_no_block_has_a_whole_segment_for_it(tmp_path: Path) -> None:
     firsts = ("r0m0", "r1m0", "r2m0", "r3m0")
-    site = Site(tmp_path, FOUR, "fifo", features=dict.fromkeys(firsts, ("first",)))
+    site = FakeSite(tmp_path, FOUR, "fifo", features=dict.fromkeys(firsts, ("first",)))
     site.slurm.told_blocks = BLOCKS
     for _ in firsts:
         in_segments(site, 1, 1, constraint="first")
@@ -258,7 +258,7 @@ def test_a_segment_that_no_block_holds_or_that_does_not_come_out_even_is_slurms(
 def test_where_slurm_takes_no_segment_with_a_node_list_the_job_is_slurms(
     tmp_path: Path, blocks: BlockTopology
 ) -> None:
-    site = Site(tmp_path, FOUR, "fifo")
+    site = FakeSite(tmp_path, FOUR, "fifo")
     site.slurm.told_blocks = blocks
     job = in_segments(site, 4, 2)
     site.run_to(5)
@@ -326,7 +326,7 @@ def test_a_job_of_16_of_18_nodes_starts_in_a_full_cluster_within_a_checkpoint_gr
     """All of 16 blocks of 18 nodes are in use; one block is cleared, and nobody else is asked to stop."""
     topology = racks([[4] * 18] * 16)
     block_of = {machine.name: machine.name.split("m")[0] for machine in topology.machines}
-    site = Site(tmp_path, topology, "srsf-delay")
+    site = FakeSite(tmp_path, topology, "srsf-delay")
     site.slurm.told_blocks = BlockTopology({18: block_of}, takes_segments=True)
     asked: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 20.0, "time_limit_s": 9e5}
     small = [in_segments(site, 2, 2, run_time_s=5e5, **asked) for _ in range(16 * 9)]

@@ -7,16 +7,16 @@ from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 
-def shadow(folder: Path) -> Site:
-    site = Site(folder, mode=ControllerMode(shadow=True))
+def shadow(folder: Path) -> FakeSite:
+    site = FakeSite(folder, mode=ControllerMode(shadow=True))
     site.slurm.breaks_after = 0  # any order fails
     return site
 
 
-def plain(site: Site, held: bool = False, **spec: Any) -> str:
+def plain(site: FakeSite, held: bool = False, **spec: Any) -> str:
     return site.slurm.submit(SubmitSpec(held=held, **spec))
 
 
@@ -67,7 +67,7 @@ def test_jobs_of_other_partitions_are_none_of_its_business(tmp_path: Path) -> No
 
 
 def test_draining_starts_nothing_and_lets_what_runs_run(tmp_path: Path) -> None:
-    site = Site(tmp_path)
+    site = FakeSite(tmp_path)
     running = site.submit(gpus_per_node=8, run_time_s=50.0)
     site.run_to(10)
     site.controller._mode.drain = True

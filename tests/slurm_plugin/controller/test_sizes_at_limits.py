@@ -11,7 +11,7 @@ from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, Res
 from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.controller.limit_use import LimitUse
 from slurm_plugin.controller.transitions import JobTransitions
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 FOUR = racks([[4, 4], [4, 4]])
 LOW = frozenset({"low"})
@@ -32,14 +32,14 @@ def left_out(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-def limited(folder: Path, policy: str) -> Site:
-    site = Site(folder, FOUR, policy, knowledge="limits")
+def limited(folder: Path, policy: str) -> FakeSite:
+    site = FakeSite(folder, FOUR, policy, knowledge="limits")
     site.slurm.told_limits = (PER_USER,)
     site.slurm.most_gpus["low"] = 4
     return site
 
 
-def open_size(site: Site, least: int = 1, **spec: Any) -> str:
+def open_size(site: FakeSite, least: int = 1, **spec: Any) -> str:
     asked: dict[str, Any] = {"gpus_per_node": 4, "qos": "low", "resumes": True, "checkpoint_exit_s": 1.0}
     return site.submit("", "USR1", 5, least=least, most=16, **{**asked, "time_limit_s": 900.0, **spec})
 

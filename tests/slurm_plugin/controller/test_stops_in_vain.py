@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 SHORT_LEASES = "srsf-delay:lease_s=5,lease_restarts=0"
 LONG: dict[str, Any] = {"run_time_s": 40_000.0, "time_limit_s": 80_000.0}
@@ -16,9 +16,9 @@ SAVES: dict[str, Any] = {"signal": "USR1", "grace_s": 60, "checkpoint_exit_s": 3
 """Such a job takes longer to write its checkpoint than Slurm is given to start a job (20 s)."""
 
 
-def one_node(folder: Path) -> Site:
+def one_node(folder: Path) -> FakeSite:
     """Eight GPUs and 128 CPUs; a long job has half of the GPUs, and 100 of the CPUs."""
-    site = Site(folder, racks([[8]]), SHORT_LEASES, cpus=128)
+    site = FakeSite(folder, racks([[8]]), SHORT_LEASES, cpus=128)
     site.submit(gpus_per_node=4, cpus=100, **LONG, **SAVES)
     site.live(100)
     return site
@@ -49,9 +49,9 @@ def test_a_job_with_gpus_waits_for_the_cpus_of_one_that_is_stopped_beside_it(tmp
 @pytest.mark.parametrize("seed", range(2))
 def test_no_start_is_refused_where_jobs_of_many_sizes_stop_each_other(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    site = Site(tmp_path, racks([[8, 8], [8]]), SHORT_LEASES, cpus=64, memory_mb=100_000)
+    site = FakeSite(tmp_path, racks([[8, 8], [8]]), SHORT_LEASES, cpus=64, memory_mb=100_000)
 
-    def submit(site: Site) -> None:
+    def submit(site: FakeSite) -> None:
         run_time_s = random.choice([30.0, 60.0, 300.0, 1500.0])
         saves: dict[str, Any] = {
             "signal": "USR1",

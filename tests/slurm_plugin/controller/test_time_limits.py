@@ -12,7 +12,7 @@ from dally.profiles.files import load_profiles
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Partition
 from slurm_plugin.controller.journal import read_events
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 HOUR_S = 3600.0
 ONE_NODE = racks([[8]])
@@ -24,18 +24,18 @@ def by_gpus(gpus: Mapping[str, int]) -> float:
     return HOUR_S * 4 / sum(gpus.values())
 
 
-def elastic(site: Site, signal: str = "USR1", **more: Any) -> str:
+def elastic(site: FakeSite, signal: str = "USR1", **more: Any) -> str:
     """A job of an hour with a limit of two that asks for four GPUs and takes one to eight."""
     asked = {"gpus_per_task": 1, "tasks": 4, "run_time_s": by_gpus, "time_limit_s": 2 * HOUR_S, **more}
     return site.submit("", signal, 60, least=1, most=8, checkpoint_exit_s=1.0, resumes=True, **asked)
 
 
-def limits(site: Site) -> dict[str, float | None]:
+def limits(site: FakeSite) -> dict[str, float | None]:
     """Each job's time limit in hours, as Slurm shows it."""
     return {job.job_id: job.time_limit_s and job.time_limit_s / HOUR_S for job in site.slurm.jobs()}
 
 
-def ends(site: Site) -> set[str]:
+def ends(site: FakeSite) -> set[str]:
     """How the jobs ended."""
     site.slurm.remember_s = 1e9
     site.run_to(100 * HOUR_S)
@@ -45,7 +45,7 @@ def ends(site: Site) -> set[str]:
 @pytest.mark.parametrize("longest_h", [1000.0, 2.0], ids=["no-maxtime", "maxtime-2h"])
 @pytest.mark.parametrize("policy", policy_names())
 def test_eight_elastic_jobs_on_one_node_end_completed(tmp_path: Path, policy: str, longest_h: float) -> None:
-    site = Site(tmp_path, ONE_NODE, policy)
+    site = FakeSite(tmp_path, ONE_NODE, policy)
     site.slurm.rules["gpu"] = Partition("gpu", longest_h * HOUR_S)
     for _ in range(8):
         elastic(site)
@@ -53,7 +53,7 @@ def test_eight_elastic_jobs_on_one_node_end_completed(tmp_path: Path, policy: st
 
 
 def test_the_limit_grows_as_far_as_the_job_is_slower_and_is_its_own_again_elsewhere(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(HOUR_S)
     assert limits(site) == dict.fromkeys(jobs, 8.0)
@@ -65,7 +65,7 @@ def test_the_limit_grows_as_far_as_the_job_is_slower_and_is_its_own_again_elsewh
 
 
 def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
     site.slurm.rules["gpu"] = Partition("gpu", 3 * HOUR_S)
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(HOUR_S)
@@ -73,7 +73,7 @@ def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_limit_comes_too_early_is_asked_for_its_checkpoint_before(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_NODE, "jps")
+    site = FakeSite(tmp_path, ONE_NODE, "jps")
     site.slurm.rules["gpu"] = Partition("gpu", 2 * HOUR_S)
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(2 * HOUR_S)
@@ -87,7 +87,7 @@ def test_a_job_whose_limit_comes_too_early_is_asked_for_its_checkpoint_before(tm
 def test_without_checkpoints_a_job_is_given_no_size_for_which_there_is_no_time(
     tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
     site.slurm.rules["gpu"] = Partition("gpu", 2 * HOUR_S)
     for _ in range(8):
         elastic(site, signal="")
@@ -99,14 +99,14 @@ def test_without_checkpoints_a_job_is_given_no_size_for_which_there_is_no_time(
 
 
 def test_a_job_that_had_the_time_it_asked_for_ends_at_its_limit(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
     elastic(site, run_time_s=10 * HOUR_S)
     assert ends(site) == {"TIMEOUT"}
     assert not site.events("stop")
 
 
 def test_a_limit_that_a_person_sets_is_the_jobs_own(tmp_path: Path) -> None:
-    site = Site(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(60)
     site.slurm.set_node("r0m0", "drain")
@@ -121,7 +121,7 @@ def test_a_limit_that_a_person_sets_is_the_jobs_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", policy_names())
 def test_jobs_on_slow_gpus_end_completed(tmp_path: Path, policy: str) -> None:
-    site = Site(tmp_path, TYPES, policy, load_profiles("gavel"))
+    site = FakeSite(tmp_path, TYPES, policy, load_profiles("gavel"))
     state = site.controller.scheduler.state
 
     def as_predicted(gpus: Mapping[str, int]) -> float:

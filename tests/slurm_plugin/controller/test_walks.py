@@ -18,7 +18,7 @@ from slurm_plugin.controller.managed_job import ON_GPUS, AnyPhase, JobPhase, Pen
 from slurm_plugin.controller.transition_table import TRANSITIONS, JobEvent, next_phase
 from slurm_plugin.request import Request, encode
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Killed, Site
+from tests.slurm_plugin.worlds import FakeSite, Killed
 
 POLICIES = (
     "srtf",
@@ -61,7 +61,7 @@ class Walk:
         policy = POLICIES[seed % len(POLICIES)]
         shared = dict.fromkeys(NODES, ("gpu", "other")) if seed % 3 == 0 else {}
         self._topology = racks([[8, 8], [8, 8]])
-        self.site = Site(
+        self.site = FakeSite(
             folder,
             self._topology,
             policy,

@@ -14,26 +14,26 @@ from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.report import report
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 THREE = racks([[4] * 3] * 3)
 BLOCKS = BlockTopology({3: {each.name: each.name[:2] for each in THREE.machines}}, takes_segments=True)
 TROUBLE = ("released", "start_failed", "start_declined", "gpus_miscounted")
 
 
-def site_of_blocks(folder: Path, policy: str = "fifo", **settings: Any) -> Site:
-    site = Site(folder, THREE, policy, **settings)
+def site_of_blocks(folder: Path, policy: str = "fifo", **settings: Any) -> FakeSite:
+    site = FakeSite(folder, THREE, policy, **settings)
     site.slurm.told_blocks = BLOCKS
     return site
 
 
-def alone(site: Site, nodes: int = 2, **more: Any) -> str:
+def alone(site: FakeSite, nodes: int = 2, **more: Any) -> str:
     """A job that shares its blocks with nobody, and leaves GPUs free on its nodes and beside them."""
     asked = {"nodes": nodes, "gpus_per_node": 2, "run_time_s": 300.0, "whole_blocks": True, "segment": 1}
     return site.submit(**asked | more)
 
 
-def beside(site: Site, **more: Any) -> str:
+def beside(site: FakeSite, **more: Any) -> str:
     return site.submit(**{"gpus_per_node": 4, "run_time_s": 300.0, **more})
 
 
@@ -41,7 +41,7 @@ def blocks_of(nodes: Mapping[str, int]) -> set[str]:
     return {name[:2] for name in nodes}
 
 
-def is_up(site: Site, job: str) -> bool:
+def is_up(site: FakeSite, job: str) -> bool:
     return site.states().get(job) == "RUNNING"
 
 
@@ -189,7 +189,7 @@ def test_a_controller_that_is_started_anew_goes_on_with_it(tmp_path: Path) -> No
 def test_where_slurm_takes_no_segment_with_a_node_list_the_job_is_slurms(
     tmp_path: Path, blocks: BlockTopology
 ) -> None:
-    site = Site(tmp_path, THREE, "fifo")
+    site = FakeSite(tmp_path, THREE, "fifo")
     site.slurm.told_blocks = blocks
     job = alone(site, segment=0)
     site.run_to(5)
@@ -201,7 +201,7 @@ def test_where_slurm_takes_no_segment_with_a_node_list_the_job_is_slurms(
 def test_it_is_slurms_only_where_a_block_spans_racks_of_the_cluster_file(tmp_path: Path, spans: bool) -> None:
     """Where racks have several blocks each, more than Slurm asks for is kept free."""
     block_of = {each.name: "b" + each.name[3 if spans else 1 :] for each in THREE.machines}
-    site = Site(tmp_path, THREE, "fifo")
+    site = FakeSite(tmp_path, THREE, "fifo")
     site.slurm.told_blocks = BlockTopology({3 if spans else 1: block_of}, takes_segments=True)
     job = alone(site, 1)
     site.run_to(5)

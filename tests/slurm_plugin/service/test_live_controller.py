@@ -20,7 +20,7 @@ from tests.patience import LONGEST_S, wait_until
 SBATCH = "import sys; from slurm_plugin.submit.sbatch import main; main()"
 
 
-class Site:
+class ServedSite:
     """A local cluster with Dally's configuration, whose controller comes and goes."""
 
     def __init__(self, local_slurm: LocalSlurm) -> None:
@@ -108,15 +108,15 @@ class Site:
 
 
 @pytest.fixture
-def site(local_slurm: LocalSlurm) -> Iterator[Site]:
+def site(local_slurm: LocalSlurm) -> Iterator[ServedSite]:
     """A local cluster without a controller; one that a test leaves behind is killed."""
-    site = Site(local_slurm)
+    site = ServedSite(local_slurm)
     yield site
     if site.controller is not None:
         site.end(signal.SIGKILL)
 
 
-def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) -> None:
+def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: ServedSite) -> None:
     site.start()
     running = [site.submit("-N2", "--gres=gpu:8", "--ntasks=2") for _ in range(4)]
     site.wait_for(lambda: site.job_states() == dict.fromkeys(running, "running"))
@@ -136,7 +136,7 @@ def test_a_user_and_an_administrator_see_what_happens_and_take_over(site: Site) 
     assert (site.folder / "errors").read_text() == ""
 
 
-def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
+def test_killed_and_restarted_it_goes_on_where_it_was(site: ServedSite) -> None:
     site.start()
     first = site.submit("-N8", "--gres=gpu:8", "--ntasks=8")
     site.wait_for(lambda: site.job_states() == {first: "running"})
@@ -152,7 +152,7 @@ def test_killed_and_restarted_it_goes_on_where_it_was(site: Site) -> None:
     assert [event["job"] for event in site.events() if event["event"] == "start"] == [first, second]
 
 
-def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
+def test_another_topology_is_taken_up_while_it_runs(site: ServedSite) -> None:
     site.start()
     job = site.submit("--gres=gpu:8")
     site.wait_for(lambda: site.job_states() == {job: "running"})
@@ -165,7 +165,7 @@ def test_another_topology_is_taken_up_while_it_runs(site: Site) -> None:
     assert site.end(signal.SIGTERM) == 0
 
 
-def test_the_log_of_a_service_is_json_only(site: Site) -> None:
+def test_the_log_of_a_service_is_json_only(site: ServedSite) -> None:
     site.start("--shadow")
     site.local_slurm.run("sbatch", "--gres=gpu:8", "--mem=100", "-o", "/dev/null", "--wrap", "sleep 600")
     site.wait_for(lambda: any(event["event"] == "submit" for event in site.events()))

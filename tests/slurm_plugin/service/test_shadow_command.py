@@ -8,7 +8,7 @@ from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.shadow_command import command, table
 from slurm_plugin.service.shadow_report import SAME_S, shadow_rows
 from tests.slurm_plugin.fake_job import SubmitSpec
-from tests.slurm_plugin.worlds import Site
+from tests.slurm_plugin.worlds import FakeSite
 
 ALICE, BOB = ("alice", "physics"), ("bob", "")
 
@@ -69,7 +69,7 @@ def shadow(folder: Path) -> Result:
 
 
 def test_a_shadow_s_journal_is_told_by_user_and_account(tmp_path: Path) -> None:
-    site = Site(tmp_path / "shadow", mode=ControllerMode(shadow=True))
+    site = FakeSite(tmp_path / "shadow", mode=ControllerMode(shadow=True))
     site.slurm.start_delay_s = 600.0
     spec = SubmitSpec(held=False, gpus_per_node=8, run_time_s=60.0, user="alice", account="physics")
     site.slurm.submit(spec)

@@ -15,7 +15,7 @@ from slurm_plugin.client.accounting_limits import ResourceLimit
 from slurm_plugin.client.slurm import Hold, State
 from slurm_plugin.controller.managed_job import JobPhase
 from tests.slurm_plugin.fake_job import FakeJob, split_gpus
-from tests.slurm_plugin.worlds import Action, Site
+from tests.slurm_plugin.worlds import Action, FakeSite
 
 HOUR_S = 3600.0
 WEEK_S = 7 * 24 * HOUR_S
@@ -128,12 +128,12 @@ def gpu_seconds(spec: dict[str, Any]) -> float:
     return float(gpus * len(spec.get("array", (1,))) * spec["run_time_s"])
 
 
-def submit(site: Site, spec: dict[str, Any]) -> None:
+def submit(site: FakeSite, spec: dict[str, Any]) -> None:
     """A user submits a job."""
     site.submit(**spec)
 
 
-def set_node(site: Site, node: str, state: str) -> None:
+def set_node(site: FakeSite, node: str, state: str) -> None:
     """A node is drained, fails or comes back."""
     site.slurm.set_node(node, state)
 
@@ -156,7 +156,7 @@ def faults(weeks: float, random: Random, counts: Counter[str]) -> Iterator[Actio
         at_s, kind = random.uniform(0, weeks * WEEK_S), random.choice(kinds)
         counts[kind] += 1
         if kind == "controller killed":
-            yield at_s, Site.restart
+            yield at_s, FakeSite.restart
         elif kind.startswith("node"):
             node, state = random.choice(TOPOLOGY.machines).name, "drain" if kind == "node drained" else "down"
             yield at_s, partial(set_node, node=node, state=state)
@@ -165,7 +165,7 @@ def faults(weeks: float, random: Random, counts: Counter[str]) -> Iterator[Actio
             yield at_s, partial(disturb, kind=kind, pick=random.random())
 
 
-def disturb(site: Site, kind: str, pick: float) -> None:
+def disturb(site: FakeSite, kind: str, pick: float) -> None:
     """Somebody holds and releases, cancels or requeues one of the jobs."""
     state = State.RUNNING if kind == "job requeued" else State.PENDING
     jobs = [job.job_id for job in site.slurm.jobs() if job.state is state]
@@ -198,7 +198,7 @@ class Watcher:
         if name != "FAILED" or exit_code == 0:
             self.ended.setdefault(job.job_id, []).append(name)
 
-    def look(self, site: Site) -> None:
+    def look(self, site: FakeSite) -> None:
         """Look at all jobs now."""
         slurm, now = site.slurm, site.now_s
         managed = site.controller.reconciler.managed_jobs
@@ -219,7 +219,7 @@ class Watcher:
                     )
         self._idle_since_s = idle
 
-    def finish(self, site: Site) -> None:
+    def finish(self, site: FakeSite) -> None:
         """Count."""
         found, slurm = self.found, site.slurm
         there = {job.job_id for job in slurm._jobs.values() if job.state is not State.ENDED}
@@ -233,7 +233,7 @@ class Watcher:
         found.busy = sum(self._used) / max(1, len(self._used))
 
 
-def could_start(site: Site, job: FakeJob) -> bool:
+def could_start(site: FakeSite, job: FakeJob) -> bool:
     """Whether Slurm would start a waiting job now if nobody held it."""
     slurm = site.slurm
     if slurm._limit(job) or slurm._is_throttled(job) or site.now_s < job.begin_s:
@@ -253,7 +253,7 @@ def simulate(folder: Path, weeks: float, policy: str, seed: int) -> WeeksFinding
     """
     found = WeeksFindings()
     watcher, random = Watcher(found), Random(seed)
-    site = Site(
+    site = FakeSite(
         folder,
         TOPOLOGY,
         policy,

@@ -30,7 +30,7 @@ _SCRIPT = "#!/bin/sh\nsleep 600\n"
 LUA = (resources.files("slurm_plugin") / "site" / "job_submit.lua").read_text(encoding="utf-8")
 
 
-class Site:
+class LuaSite:
     """A local cluster with job_submit.lua, and what an ordinary user does there."""
 
     def __init__(self, local_slurm: LocalSlurm, user: str, exempt: str) -> None:
@@ -98,9 +98,9 @@ def cluster(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture
-def site(cluster: LocalSlurm, users: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(cluster: LocalSlurm, users: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Iterator[LuaSite]:
     monkeypatch.setenv("DALLY_CONFIG", str(cluster.work / "dally.toml"))
-    site = Site(cluster, *users)
+    site = LuaSite(cluster, *users)
     site.set_mode("hold")
     yield site
     for name in ("root", *users):
@@ -108,7 +108,7 @@ def site(cluster: LocalSlurm, users: tuple[str, ...], monkeypatch: pytest.Monkey
     cluster.wait_for(lambda: not cluster.run("squeue", "--noheader"), "an empty queue")
 
 
-def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
+def test_a_plain_gpu_job_is_marked_and_held(site: LuaSite) -> None:
     job = site.submit("--gpus=1", "--comment=my words")
     facts = site.facts(job)
     assert (facts["Reason"], facts["Comment"]) == ("JobHeldUser", "my words")
@@ -119,20 +119,20 @@ def test_a_plain_gpu_job_is_marked_and_held(site: Site) -> None:
 
 
 @pytest.fixture
-def one_hour(site: Site) -> Iterator[None]:
+def one_hour(site: LuaSite) -> Iterator[None]:
     """The partition lets jobs run for an hour at most."""
     site.local_slurm.run("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
     yield
     site.local_slurm.run("scontrol", "update", "PartitionName=gpu", "MaxTime=INFINITE")
 
 
-def test_a_job_beyond_its_partitions_time_is_refused_and_told_why(site: Site, one_hour: None) -> None:
+def test_a_job_beyond_its_partitions_time_is_refused_and_told_why(site: LuaSite, one_hour: None) -> None:
     for partition in ((), ("--partition=gpu",)):
         said = site.refusal("--gpus=1", "--time=120", *partition)
         assert "asks for 120 minutes, and partition gpu allows 60 at most (PartitionTimeLimit)" in said
 
 
-def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) -> None:
+def test_a_job_within_its_partitions_time_is_held(site: LuaSite, one_hour: None) -> None:
     for limit in (("--time=60",), ()):
         assert site.reason(site.submit("--gpus=1", *limit)) == "JobHeldUser"
 
@@ -150,7 +150,7 @@ def test_a_job_within_its_partitions_time_is_held(site: Site, one_hour: None) ->
         ["--gpus=1", "--spread-job"],
     ],
 )
-def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) -> None:
+def test_a_job_that_is_not_dallys_is_left_alone(site: LuaSite, options: list[str]) -> None:
     if "--spread-job" in options and site.local_slurm.version() == (24, 11):
         pytest.skip("slurmctld 24.11.5 ends at sbatch --gpus=1 --spread-job, also without Dally")
     facts = site.facts(site.submit(*options))
@@ -174,7 +174,7 @@ def test_a_job_that_is_not_dallys_is_left_alone(site: Site, options: list[str]) 
         ["--gpus=1", "--switches=1"],
     ],
 )
-def test_however_it_asks_for_gpus_a_job_is_held(site: Site, options: list[str]) -> None:
+def test_however_it_asks_for_gpus_a_job_is_held(site: LuaSite, options: list[str]) -> None:
     assert site.reason(site.submit(*options)) == "JobHeldUser"
 
 
@@ -191,7 +191,7 @@ def test_however_it_asks_for_gpus_a_job_is_held(site: Site, options: list[str]) 
     ],
 )
 def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
-    site: Site, options: list[str], segment: str | None
+    site: LuaSite, options: list[str], segment: str | None
 ) -> None:
     if site.local_slurm.version() < SEGMENTS_SINCE:
         segment = None
@@ -216,7 +216,7 @@ def test_a_held_job_has_a_segment_if_its_nodes_give_equal_shares(
     ],
 )
 def test_a_job_in_segments_is_dallys_unless_nothing_but_slurm_can_place_it(
-    site: Site, options: list[str], held: bool
+    site: LuaSite, options: list[str], held: bool
 ) -> None:
     if site.local_slurm.version() < SEGMENTS_SINCE:
         pytest.skip("job_submit.lua sees no segment before Slurm 25.11")
@@ -226,7 +226,7 @@ def test_a_job_in_segments_is_dallys_unless_nothing_but_slurm_can_place_it(
 
 
 @pytest.fixture
-def courses(site: Site) -> Iterator[None]:
+def courses(site: LuaSite) -> Iterator[None]:
     """Two reservations of the user's, side by side."""
     names, run = ("monday", "tuesday"), site.local_slurm.run
     what = ("StartTime=now+1hour", "Duration=60", "Nodes=ALL", "Flags=OVERLAP", f"Users={site.user}")
@@ -239,7 +239,7 @@ def courses(site: Site) -> Iterator[None]:
 
 
 def test_a_job_of_a_reservation_is_held_with_its_segments_and_its_user_may_name_another(
-    site: Site, courses: None
+    site: LuaSite, courses: None
 ) -> None:
     segment = () if site.local_slurm.version() < SEGMENTS_SINCE else ("--segment=2",)
     job = site.submit("--nodes=2", "--gpus-per-node=1", "--reservation=monday", *segment)
@@ -252,7 +252,7 @@ def test_a_job_of_a_reservation_is_held_with_its_segments_and_its_user_may_name_
     assert (facts["Reason"], facts["Reservation"]) == ("JobHeldUser", "tuesday")
 
 
-def test_where_a_job_may_run_goes_into_the_mark(site: Site) -> None:
+def test_where_a_job_may_run_goes_into_the_mark(site: LuaSite) -> None:
     request = site.request(site.submit("--gpus=2", "--nodelist=n[1-2]", "--switches=1@0:30"))
     assert request is not None
     assert (request.nodes, request.switches, request.switch_wait_s) == ("n[1-2]", 1, 30)
@@ -261,18 +261,18 @@ def test_where_a_job_may_run_goes_into_the_mark(site: Site) -> None:
     assert (without.nodes, without.switches) == ("", 0)
 
 
-def test_heterogeneous_jobs_are_left_alone(site: Site) -> None:
+def test_heterogeneous_jobs_are_left_alone(site: LuaSite) -> None:
     leader = site.submit("--gpus=1", ":", "--gpus=1")
     assert "AdminComment" not in site.local_slurm.run("scontrol", "show", "job", leader)
 
 
-def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: Site) -> None:
+def test_plain_jobs_of_root_and_exempt_users_are_left_alone(site: LuaSite) -> None:
     for user in ("root", site.exempt):
         assert "AdminComment" not in site.facts(site.submit("--gpus=1", user=user))
 
 
 @pytest.mark.parametrize("hold", [True, False])
-def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) -> None:
+def test_a_job_that_found_no_controller_goes_to_slurm(site: LuaSite, hold: bool) -> None:
     (site.local_slurm.work / "dally.toml").write_text('partitions = ["gpu"]\nurl = "http://127.0.0.1:9"\n')
     facts = site.facts(site.submit_wrapped("--gpus=1", "--comment=my words", *(["-H"] if hold else [])))
     assert (facts["Reason"] == "JobHeldUser", facts["Comment"]) == (hold, "my words")
@@ -280,7 +280,7 @@ def test_a_job_that_found_no_controller_goes_to_slurm(site: Site, hold: bool) ->
 
 
 @pytest.mark.parametrize("user", ["its own", "root"])
-def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: Site, user: str) -> None:
+def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: LuaSite, user: str) -> None:
     job = site.submit_wrapped(
         "--gpus=2", "--model=vgg11", "--checkpoint-signal=USR1", "--comment=my words",
         "--progress=/data/a b/%j.json",
@@ -294,7 +294,7 @@ def test_the_wrappers_mark_moves_to_where_users_cannot_write(site: Site, user: s
     assert site.reason(job) == "JobHeldUser"
 
 
-def test_a_plan_moves_with_the_mark(site: Site) -> None:
+def test_a_plan_moves_with_the_mark(site: LuaSite) -> None:
     shape = "layers=2,hidden=64,heads=8,ffn=256,vocabulary=99,gated=0,tied=1"
     job = site.submit_wrapped(
         "--gpus=2", f"--model={shape}", "--parallel=tp=2,sequence=4096,precision=fp8", "--global-batch=8"
@@ -304,7 +304,7 @@ def test_a_plan_moves_with_the_mark(site: Site) -> None:
     assert request == Request(shape, tag=request.tag, plan="tp=2,sequence=4096,precision=fp8", batch=8)
 
 
-def test_without_the_lua_the_comment_itself_says_everything(site: Site) -> None:
+def test_without_the_lua_the_comment_itself_says_everything(site: LuaSite) -> None:
     site.table.unlink()
     job = site.submit_wrapped("--gpus=2", "--model=vgg11", "--comment=my words")
     request = site.request(job)
@@ -314,7 +314,7 @@ def test_without_the_lua_the_comment_itself_says_everything(site: Site) -> None:
     assert site.reason(job) == "JobHeldUser"
 
 
-def test_the_wrapper_submits_arrays_dependencies_and_wrapped_commands(site: Site) -> None:
+def test_the_wrapper_submits_arrays_dependencies_and_wrapped_commands(site: LuaSite) -> None:
     first = site.submit_wrapped("--gpus=1")
     array = site.submit_wrapped(
         "--gpus=1", "--array=0-2%1", f"--dependency=afterok:{first}", "--wrap=sleep 1"
@@ -325,7 +325,9 @@ def test_the_wrapper_submits_arrays_dependencies_and_wrapped_commands(site: Site
     assert site.request(array) is not None
 
 
-def test_sbatch_does_not_read_a_variable_for_the_comment(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sbatch_does_not_read_a_variable_for_the_comment(
+    site: LuaSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SBATCH_COMMENT", "from the environment")
     assert "Comment" not in site.facts(site.submit("--gpus=1"))
 
@@ -333,7 +335,7 @@ def test_sbatch_does_not_read_a_variable_for_the_comment(site: Site, monkeypatch
 @pytest.mark.parametrize(
     "comment", ["dally:grace_s=soon", "dally:model=a;b", "dally:plan=tp;8", "dally:held=2", "dally:nonsense"]
 )
-def test_a_malformed_mark_is_refused_with_a_message(site: Site, comment: str) -> None:
+def test_a_malformed_mark_is_refused_with_a_message(site: LuaSite, comment: str) -> None:
     done = site.local_slurm.attempt(
         "sbatch", "--gpus=1", f"--comment={comment}", "--wrap=true", user=site.user
     )
@@ -341,7 +343,7 @@ def test_a_malformed_mark_is_refused_with_a_message(site: Site, comment: str) ->
     assert f"dally: comment with {comment.removeprefix('dally:')} is no request to Dally" in done.stderr
 
 
-def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
+def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: LuaSite) -> None:
     facts = site.facts(site.submit("--hold", "--nodes=1", "--comment=dally:model=a my words"))
     assert (facts["Comment"], facts["Reason"] != "JobHeldUser") == ("my words", True)
 
@@ -353,14 +355,14 @@ def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: Site) -> None:
         "Switches=1", "AdminComment=dally:model=forged",
     ],
 )  # fmt: skip
-def test_a_user_cannot_take_his_job_from_dally(site: Site, change: str) -> None:
+def test_a_user_cannot_take_his_job_from_dally(site: LuaSite, change: str) -> None:
     job = site.submit("--gpus=1")
     before = site.facts(job)
     assert not site.scontrol("update", f"JobId={job}", change)
     assert site.facts(job) == before
 
 
-def test_a_user_cannot_release_his_job(site: Site) -> None:
+def test_a_user_cannot_release_his_job(site: LuaSite) -> None:
     job = site.submit("--gpus=1")
     assert not site.scontrol("release", job)
     assert site.reason(job) == "JobHeldUser"
@@ -370,20 +372,20 @@ def test_a_user_cannot_release_his_job(site: Site) -> None:
     "change",
     ["TimeLimit=5", "JobName=a", "NumNodes=2", "StartTime=now+1hour", "ExcNodeList=n1", "Features=rack1"],
 )
-def test_a_user_may_change_what_the_controller_reads_anew(site: Site, change: str) -> None:
+def test_a_user_may_change_what_the_controller_reads_anew(site: LuaSite, change: str) -> None:
     job = site.submit("--gpus=2", "--time=10")
     assert site.scontrol("update", f"JobId={job}", change)
     assert site.reason(job) == "JobHeldUser"
 
 
-def test_an_exempt_user_may_release_a_job(site: Site) -> None:
+def test_an_exempt_user_may_release_a_job(site: LuaSite) -> None:
     job = site.submit_wrapped("--gpus=1", user=site.exempt)
     assert site.reason(job) == "JobHeldUser"
     assert site.scontrol("release", job, user=site.exempt)
     assert site.reason(job) != "JobHeldUser"
 
 
-def test_root_may_place_and_release_a_job(site: Site) -> None:
+def test_root_may_place_and_release_a_job(site: LuaSite) -> None:
     job = site.submit("--gpus=1")
     assert site.scontrol("update", f"JobId={job}", "NodeList=n2", user="root")
     assert site.scontrol("release", job, user="root")
@@ -391,7 +393,7 @@ def test_root_may_place_and_release_a_job(site: Site) -> None:
 
 
 @pytest.mark.parametrize("comment", ["", "my words"])
-def test_a_users_hold_is_kept_in_the_comment_until_he_releases_it(site: Site, comment: str) -> None:
+def test_a_users_hold_is_kept_in_the_comment_until_he_releases_it(site: LuaSite, comment: str) -> None:
     job = site.submit("--gpus=1", *([f"--comment={comment}"] if comment else []))
     seen = []
     for verb in ("hold", "release", "hold"):
@@ -403,7 +405,7 @@ def test_a_users_hold_is_kept_in_the_comment_until_he_releases_it(site: Site, co
     assert site.facts(job)["Comment"].endswith(comment)
 
 
-def test_a_new_comment_does_not_end_a_users_hold(site: Site) -> None:
+def test_a_new_comment_does_not_end_a_users_hold(site: LuaSite) -> None:
     job = site.submit("--gpus=1", "--hold")
     assert site.scontrol("update", f"JobId={job}", "Comment=my words")
     request = site.request(job)
@@ -413,7 +415,7 @@ def test_a_new_comment_does_not_end_a_users_hold(site: Site) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense(", "return 3", "return {}", ""])
-def test_a_broken_table_blocks_nobody(site: Site, text: str) -> None:
+def test_a_broken_table_blocks_nobody(site: LuaSite, text: str) -> None:
     site.table.write_text(text)
     job = site.submit("--gpus=1")
     assert site.reason(job) != "JobHeldUser"
@@ -431,7 +433,7 @@ def test_a_broken_table_blocks_nobody(site: Site, text: str) -> None:
     ],
 )
 def test_a_hint_waits_as_long_as_its_model_is_worth(
-    site: Site, options: list[str], switches: str | None
+    site: LuaSite, options: list[str], switches: str | None
 ) -> None:
     site.set_mode("hint", {"vgg11": 1.5})
     facts = site.facts(site.submit("--hold", "--gpus=1", *options))
@@ -449,7 +451,7 @@ def test_a_hint_waits_as_long_as_its_model_is_worth(
     ],
 )
 def test_a_hint_lets_a_model_that_loses_nothing_have_any_blocks(
-    site: Site, model: str, gpus: str, segment: str | None
+    site: LuaSite, model: str, gpus: str, segment: str | None
 ) -> None:
     if site.local_slurm.version() < SEGMENTS_SINCE:
         segment = None

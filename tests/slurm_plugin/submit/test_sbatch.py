@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 MARKED = re.compile(r"--comment=dally:(\S*?)&?tag=[0-9a-f]{16}( .*)?")
 
 
-class Site:
+class StubbedSite:
     """A folder with a stub of sbatch, a configuration and a script."""
 
     def __init__(self, folder: Path) -> None:
@@ -92,11 +92,11 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> StubbedSite:
+    return StubbedSite(tmp_path)
 
 
-def test_our_options_come_after_the_users_and_before_the_script(site: Site) -> None:
+def test_our_options_come_after_the_users_and_before_the_script(site: StubbedSite) -> None:
     site.submit("--model=vgg11", "-N2", "--comment", "my words", "job.sh", "--model", "x")
     *front, comment, script, first, second = site.argv
     assert front == ["-N2", "--comment", "my words", "--hold"]
@@ -106,7 +106,7 @@ def test_our_options_come_after_the_users_and_before_the_script(site: Site) -> N
     assert [script, first, second] == ["job.sh", "--model", "x"]
 
 
-def test_the_tag_is_another_every_time(site: Site) -> None:
+def test_the_tag_is_another_every_time(site: StubbedSite) -> None:
     tags = set()
     for _ in range(2):
         site.submit("job.sh")
@@ -114,7 +114,7 @@ def test_the_tag_is_another_every_time(site: Site) -> None:
     assert len(tags) == 2
 
 
-def test_the_comment_of_the_script_is_kept(site: Site) -> None:
+def test_the_comment_of_the_script_is_kept(site: StubbedSite) -> None:
     site.write("#!/bin/sh\n#SBATCH -G1 --comment='in the script'\n")
     site.submit("job.sh")
     assert site.argv[-2].endswith(" in the script")
@@ -129,12 +129,14 @@ def test_the_comment_of_the_script_is_kept(site: Site) -> None:
         (["--checkpoint-signal=USR1", "--requeue"], False),
     ],
 )
-def test_a_job_that_can_be_preempted_may_be_requeued(site: Site, options: list[str], requeue: bool) -> None:
+def test_a_job_that_can_be_preempted_may_be_requeued(
+    site: StubbedSite, options: list[str], requeue: bool
+) -> None:
     site.submit(*options, "job.sh")
     assert site.argv.count("--requeue") == requeue + ("--requeue" in options)
 
 
-def test_everything_is_printed_as_sbatch_prints_it(site: Site) -> None:
+def test_everything_is_printed_as_sbatch_prints_it(site: StubbedSite) -> None:
     site.stub(exit_code=3)
     site.configure('url = ""', 'profiles = "testbed"')
     done = site.submit("--parsable", "--model=resnet50", "job.sh")
@@ -145,21 +147,21 @@ def test_everything_is_printed_as_sbatch_prints_it(site: Site) -> None:
     )
 
 
-def test_a_script_from_standard_input_reaches_sbatch_unchanged(site: Site) -> None:
+def test_a_script_from_standard_input_reaches_sbatch_unchanged(site: StubbedSite) -> None:
     script = b"#!/bin/sh\n#SBATCH -G1\n#DALLY --model=a\n# \xff\n"
     site.submit("--parsable", stdin=script)
     assert json.loads(site.record.read_text())["stdin"].encode("latin-1") == script
     assert "model=a" in site.argv[-1]
 
 
-def test_a_broken_pipe_ends_sbatch_as_it_always_does(site: Site) -> None:
+def test_a_broken_pipe_ends_sbatch_as_it_always_does(site: StubbedSite) -> None:
     sbatch = site.folder / "bin" / "sbatch"
     sbatch.write_text("#!/bin/sh\ngrep SigIgn /proc/self/status\n")
     ignored = int(site.submit("job.sh").stdout.split()[1], 16)
     assert not ignored & (1 << (signal.SIGPIPE - 1))
 
 
-def test_a_dry_run_shows_the_command_and_submits_nothing(site: Site) -> None:
+def test_a_dry_run_shows_the_command_and_submits_nothing(site: StubbedSite) -> None:
     done = site.submit("--dry-run", "--model=vgg11", "--checkpoint-signal=USR1", "job.sh", "two words")
     command, understood = done.stdout.splitlines()
     assert command.startswith("sbatch --hold --requeue '--comment=dally:model=vgg11&signal=USR1&tag=")
@@ -169,7 +171,7 @@ def test_a_dry_run_shows_the_command_and_submits_nothing(site: Site) -> None:
 
 
 def test_a_dry_run_says_what_is_recorded_and_that_a_job_that_keeps_its_place_is_not_preempted(
-    site: Site,
+    site: StubbedSite,
 ) -> None:
     done = site.submit("--dry-run", "--no-requeue", "--checkpoint-signal=USR1", "--learn=records", "job.sh")
     assert "never preempted, as --no-requeue says" in done.stdout
@@ -177,13 +179,13 @@ def test_a_dry_run_says_what_is_recorded_and_that_a_job_that_keeps_its_place_is_
 
 
 @pytest.mark.parametrize("option", ["--help", "-h", "--version", "-V"])
-def test_help_and_version_are_our_own(site: Site, option: str) -> None:
+def test_help_and_version_are_our_own(site: StubbedSite, option: str) -> None:
     done = site.submit(option)
     assert "dally-sbatch" in done.stdout
     assert (done.returncode, site.record.exists()) == (0, False)
 
 
-def test_a_job_with_fixed_nodes_goes_to_slurm_with_a_note(site: Site) -> None:
+def test_a_job_with_fixed_nodes_goes_to_slurm_with_a_note(site: StubbedSite) -> None:
     done = site.submit("--contiguous", "--model=a", "job.sh")
     assert site.argv == ["--contiguous", "job.sh"]
     assert done.stderr.splitlines()[0] == (
@@ -192,26 +194,26 @@ def test_a_job_with_fixed_nodes_goes_to_slurm_with_a_note(site: Site) -> None:
 
 
 @pytest.mark.parametrize("option", ["--test-only", "--usage"])
-def test_what_submits_nothing_is_left_to_sbatch(site: Site, option: str) -> None:
+def test_what_submits_nothing_is_left_to_sbatch(site: StubbedSite, option: str) -> None:
     done = site.submit(option, "job.sh")
     assert site.argv == [option, "job.sh"]
     assert done.stderr == "a warning of sbatch\n"
 
 
 @pytest.mark.parametrize("arguments", [["-G1", ":", "-G2", "job.sh"], ["--model", "a;b", "job.sh"]])
-def test_what_is_wrong_is_told_in_one_line(site: Site, arguments: list[str]) -> None:
+def test_what_is_wrong_is_told_in_one_line(site: StubbedSite, arguments: list[str]) -> None:
     done = site.submit(*arguments)
     assert (done.returncode, done.stdout, site.record.exists()) == (1, "", False)
     assert re.fullmatch(r"dally-sbatch: .+\n", done.stderr)
 
 
-def test_an_option_of_a_plugin_takes_its_value_along(site: Site) -> None:
+def test_an_option_of_a_plugin_takes_its_value_along(site: StubbedSite) -> None:
     site.submit("--container-image", "image", "job.sh")
     assert site.argv[:2] == ["--container-image", "image"]
     assert site.argv[-1] == "job.sh"
 
 
-def test_a_healthy_controller_gets_the_job(site: Site) -> None:
+def test_a_healthy_controller_gets_the_job(site: StubbedSite) -> None:
     with answering(200, path="/health") as url:
         site.configure(f'url = "{url}"')
         site.submit("job.sh", http_proxy="http://127.0.0.1:9")
@@ -219,7 +221,7 @@ def test_a_healthy_controller_gets_the_job(site: Site) -> None:
 
 
 @pytest.mark.parametrize("where", [["--progress=%j.json"], ["--progress=../r.json", "--chdir=/data/me"]])
-def test_the_file_of_its_reports_is_told_to_controller_and_job(site: Site, where: list[str]) -> None:
+def test_the_file_of_its_reports_is_told_to_controller_and_job(site: StubbedSite, where: list[str]) -> None:
     site.submit("--gpus=4", *where, "job.sh")
     file = str(site.folder / "%j.json") if len(where) == 1 else "/data/r.json"
     (comment,) = [word for word in site.argv if word.startswith("--comment=")]
@@ -228,7 +230,7 @@ def test_the_file_of_its_reports_is_told_to_controller_and_job(site: Site, where
     assert (request.progress, site.told) == (file, {"DALLY_PROGRESS": file})
 
 
-def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) -> None:
+def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: StubbedSite) -> None:
     body = b'{"ok": true, "plans_by": "epochs", "batching": "linear"}'
     with answering(200, body, "/health") as url:
         site.configure(f'url = "{url}"')
@@ -261,7 +263,7 @@ def test_an_elastic_job_is_told_what_the_policy_plans_for_its_batch(site: Site) 
     ],
 )
 def test_a_job_gets_a_segment_where_it_could_not_start_without_and_keeps_its_own(
-    site: Site, told: str, options: list[str], segment: list[str]
+    site: StubbedSite, told: str, options: list[str], segment: list[str]
 ) -> None:
     with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
         site.configure(f'url = "{url}"')
@@ -272,7 +274,7 @@ def test_a_job_gets_a_segment_where_it_could_not_start_without_and_keeps_its_own
 
 
 @pytest.mark.parametrize("told", ["true", "false"])
-def test_a_segment_that_dally_cannot_keep_is_slurms(site: Site, told: str) -> None:
+def test_a_segment_that_dally_cannot_keep_is_slurms(site: StubbedSite, told: str) -> None:
     asked = "--gpus=8" if told == "true" else "--gres=gpu:4"
     with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
         site.configure(f'url = "{url}"')
@@ -284,7 +286,7 @@ def test_a_segment_that_dally_cannot_keep_is_slurms(site: Site, told: str) -> No
 
 @pytest.mark.parametrize("told", ["true", "false"])
 def test_blocks_of_its_own_are_dallys_where_slurm_takes_segments_with_a_node_list(
-    site: Site, told: str
+    site: StubbedSite, told: str
 ) -> None:
     with answering(200, f'{{"ok": true, "segments": {told}}}'.encode(), "/health") as url:
         site.configure(f'url = "{url}"')
@@ -296,7 +298,7 @@ def test_blocks_of_its_own_are_dallys_where_slurm_takes_segments_with_a_node_lis
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'{"plans_by": 3, "batching": 7}'])
-def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: Site, body: bytes) -> None:
+def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: StubbedSite, body: bytes) -> None:
     with answering(200, body, "/health") as url:
         site.configure(f'url = "{url}"')
         site.submit("--min-gpus=1", "job.sh")
@@ -304,7 +306,7 @@ def test_an_answer_that_tells_nothing_of_the_policy_is_as_good(site: Site, body:
     assert site.told == {}
 
 
-def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -> None:
+def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: StubbedSite) -> None:
     site.configure('url = "http://127.0.0.1:9"')
     done = site.submit("--model=a", "--comment=my words", "job.sh")
     assert site.argv == ["--comment=my words", "--comment=dally:plain=1 my words", "job.sh"]
@@ -314,7 +316,7 @@ def test_without_a_controller_the_job_goes_to_slurm_with_a_warning(site: Site) -
     )
 
 
-def test_a_sick_controller_counts_as_none(site: Site) -> None:
+def test_a_sick_controller_counts_as_none(site: StubbedSite) -> None:
     with answering(503, path="/health") as url:
         site.configure(f'url = "{url}"')
         done = site.submit("job.sh")
@@ -322,7 +324,7 @@ def test_a_sick_controller_counts_as_none(site: Site) -> None:
     assert "is not well: HTTP/1.0 503" in done.stderr
 
 
-def test_a_site_may_refuse_jobs_while_there_is_no_controller(site: Site) -> None:
+def test_a_site_may_refuse_jobs_while_there_is_no_controller(site: StubbedSite) -> None:
     site.configure('fallback = "refuse"', 'url = "http://127.0.0.1:9"')
     done = site.submit("job.sh")
     assert (done.returncode, site.record.exists()) == (1, False)
@@ -330,7 +332,9 @@ def test_a_site_may_refuse_jobs_while_there_is_no_controller(site: Site) -> None
 
 
 @pytest.mark.parametrize("text", [None, "partitions = 3", "not toml"])
-def test_without_a_configuration_the_job_goes_to_slurm_with_a_warning(site: Site, text: str | None) -> None:
+def test_without_a_configuration_the_job_goes_to_slurm_with_a_warning(
+    site: StubbedSite, text: str | None
+) -> None:
     (site.folder / "dally.toml").unlink()
     if text is not None:
         (site.folder / "dally.toml").write_text(text)
@@ -339,20 +343,20 @@ def test_without_a_configuration_the_job_goes_to_slurm_with_a_warning(site: Site
     assert done.stderr.startswith("dally-sbatch: warning: ")
 
 
-def test_a_grace_beyond_the_sites_is_told(site: Site) -> None:
+def test_a_grace_beyond_the_sites_is_told(site: StubbedSite) -> None:
     done = site.submit("--checkpoint-signal=USR1", "--checkpoint-grace=1:00:00", "job.sh")
     assert done.stderr.startswith(
         "dally-sbatch: note: checkpoint grace 3600 s; this site gives 600 s at most\n"
     )
 
 
-def test_without_sbatch_there_is_one_line(site: Site) -> None:
+def test_without_sbatch_there_is_one_line(site: StubbedSite) -> None:
     done = site.submit("job.sh", PATH=str(site.folder))
     assert done.returncode == 1
     assert done.stderr.splitlines()[1:] == ["dally-sbatch: cannot run sbatch: No such file or directory"]
 
 
-def test_a_signal_that_the_script_does_not_handle_is_warned_of_and_the_job_goes_in(site: Site) -> None:
+def test_a_signal_that_the_script_does_not_handle_is_warned_of_and_the_job_goes_in(site: StubbedSite) -> None:
     site.write("#!/bin/sh\n#SBATCH --gpus=4\nsrun python train.py\n")
     done = site.submit("--model=vgg11", "--checkpoint-signal=USR2", "job.sh")
     assert site.argv[-1] == "job.sh"
@@ -372,21 +376,23 @@ def test_a_signal_that_the_script_does_not_handle_is_warned_of_and_the_job_goes_
         ),
     ],
 )
-def test_a_job_without_a_profile_is_told_so_and_goes_in(site: Site, options: list[str], note: str) -> None:
+def test_a_job_without_a_profile_is_told_so_and_goes_in(
+    site: StubbedSite, options: list[str], note: str
+) -> None:
     site.configure('url = ""', 'profiles = "testbed"')
     done = site.submit(*options, "job.sh")
     assert site.argv[-1] == "job.sh"
     assert done.stderr.startswith(f"dally-sbatch: {note}")
 
 
-def test_a_name_close_to_a_models_is_asked_about(site: Site) -> None:
+def test_a_name_close_to_a_models_is_asked_about(site: StubbedSite) -> None:
     site.configure('url = ""', 'profiles = "testbed"')
     assert (
         site.submit("--model=resnet5O", "job.sh").stderr.splitlines()[0].endswith("; did you mean resnet50?")
     )
 
 
-def test_nothing_is_said_of_profiles_that_cannot_be_read_from_here(site: Site) -> None:
+def test_nothing_is_said_of_profiles_that_cannot_be_read_from_here(site: StubbedSite) -> None:
     site.configure('url = ""', f'profiles = "{site.folder}/on-the-head-node"')
     assert site.submit("--model=vgg11", "job.sh").stderr == "a warning of sbatch\n"
 
@@ -395,7 +401,7 @@ def test_nothing_is_said_of_profiles_that_cannot_be_read_from_here(site: Site) -
     "options", [["--model", "job.sh"], ["--model=job.sh"], ["--model", "train.py", "job.sh"]]
 )
 def test_a_script_in_the_place_of_the_model_is_refused_without_waiting_for_input(
-    site: Site, options: list[str]
+    site: StubbedSite, options: list[str]
 ) -> None:
     done = site.submit(*options)
     assert (done.returncode, site.record.exists()) == (1, False)
@@ -404,7 +410,7 @@ def test_a_script_in_the_place_of_the_model_is_refused_without_waiting_for_input
 
 
 def test_a_file_without_a_scripts_name_is_refused_as_a_model_only_where_no_script_is_given(
-    site: Site,
+    site: StubbedSite,
 ) -> None:
     (site.folder / "vgg11").write_text("#!/bin/sh\n")
     assert site.submit("--model", "vgg11").stderr.startswith(
@@ -413,7 +419,7 @@ def test_a_file_without_a_scripts_name_is_refused_as_a_model_only_where_no_scrip
     assert site.submit("--model", "vgg11", "job.sh").returncode == 0
 
 
-def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site) -> None:
+def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: StubbedSite) -> None:
     site.submit("--learn=records", "--model=vgg11", "job.sh", PYTHONPATH=f"/mine:{ROOT}")
     assert site.told == {
         "DALLY_LEARN": str(site.folder / "records"),
@@ -430,13 +436,13 @@ def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: Site)
     [("--export=NONE", True), ("--export=HOME", True), ("--export=ALL,X=1", False), ("--nice=1", False)],
 )
 def test_a_job_that_does_not_get_its_environment_is_told_that_it_is_not_recorded(
-    site: Site, export: str, told: bool
+    site: StubbedSite, export: str, told: bool
 ) -> None:
     done = site.submit("--learn=records", "--model=vgg11", export, "job.sh")
     assert ("keeps PYTHONPATH from the job: nothing is recorded" in done.stderr) is told
 
 
-def test_a_site_may_record_every_job(site: Site) -> None:
+def test_a_site_may_record_every_job(site: StubbedSite) -> None:
     site.configure('url = ""', 'learn = "/shared/records"')
     site.submit("--model=vgg11", "job.sh")
     assert site.told["DALLY_LEARN"] == "/shared/records"
@@ -444,7 +450,7 @@ def test_a_site_may_record_every_job(site: Site) -> None:
     assert site.told["DALLY_LEARN"] == str(site.folder / "mine")
 
 
-def test_a_plan_on_the_scripts_command_line_is_told_with_a_note(site: Site) -> None:
+def test_a_plan_on_the_scripts_command_line_is_told_with_a_note(site: StubbedSite) -> None:
     site.write(
         "#!/bin/sh\n#SBATCH --gpus=8\nx --tensor-model-parallel-size 4 --seq-length 9 --global-batch-size 2\n"
     )

@@ -16,7 +16,7 @@ from testbed.persistent.shape import SlurmPlace, hosts_shape
 from testbed.persistent.state import PersistentError, PersistentState, own_mark, read_state, write_state
 from tests.dally.hosts.sshd import free_port
 from tests.testbed.remote.hosts_files import unreachable
-from tests.testbed.running.fakes import FakeCluster
+from tests.testbed.running.fakes import FakeTestbedCluster
 from tests.testbed.running.worlds import topology
 
 RUN = ("run", "--workload", "demo", "--policy", "fifo", "--out", "none")
@@ -97,7 +97,7 @@ def test_in_a_reservation_only_slurms_own_scheduler_can_run() -> None:
         check_reservation(existing("ours"), [parse_policy("slurm"), parse_policy("fifo")])
 
 
-class NamedPartition(FakeCluster):
+class NamedPartition(FakeTestbedCluster):
     """A cluster of which only some nodes are in the partition."""
 
     def ask(self, *argv: str, stdin: str = "", timeout_s: float = 1.0) -> str:

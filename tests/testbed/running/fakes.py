@@ -45,7 +45,7 @@ class FakeRunning:
 
 
 @dataclass
-class FakeCluster:
+class FakeTestbedCluster:
     """The `Cluster` of tests.
 
     Attributes:
@@ -60,7 +60,7 @@ class FakeCluster:
 
     folder: Path
     queue: dict[int, dict[str, Any]] = field(default_factory=dict)
-    on_poll: Callable[["FakeCluster"], None] = lambda cluster: None
+    on_poll: Callable[["FakeTestbedCluster"], None] = lambda cluster: None
     refusals: list[str] = field(default_factory=list)
     submitted: list[tuple[str, ...]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)

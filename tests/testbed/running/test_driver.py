@@ -26,7 +26,7 @@ from testbed.running.folder import (
 from testbed.running.json_lines import append_line, read_lines
 from testbed.running.observer import job_comment
 from testbed.running.script import SCRIPT_LOG
-from tests.testbed.running.fakes import FakeCluster, running_job, shown_job
+from tests.testbed.running.fakes import FakeTestbedCluster, running_job, shown_job
 from tests.testbed.running.worlds import TFLOPS, inputs, job
 
 RUN = "demo-1"
@@ -41,24 +41,26 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> FakeCluster:
-    return FakeCluster(tmp_path, on_poll=end_all)
+def cluster(tmp_path: Path) -> FakeTestbedCluster:
+    return FakeTestbedCluster(tmp_path, on_poll=end_all)
 
 
-def end_all(cluster: FakeCluster) -> None:
+def end_all(cluster: FakeTestbedCluster) -> None:
     """Every job that was submitted has run and is done."""
     for number, shown in cluster.queue.items():
         cluster.queue[number] = running_job(number, shown["comment"], 1000, "r1h1", 2)
         cluster.queue[number]["job_state"] = "COMPLETED"
 
 
-def run_all(cluster: FakeCluster) -> None:
+def run_all(cluster: FakeTestbedCluster) -> None:
     for number, shown in cluster.queue.items():
         if shown["job_state"] == "PENDING":
             cluster.queue[number] = running_job(number, shown["comment"], 1000, "r1h1", 2)
 
 
-def begun(cluster: FakeCluster, policy: str = "slurm", **more: Any) -> tuple[Path, RunState, RunInputs]:
+def begun(
+    cluster: FakeTestbedCluster, policy: str = "slurm", **more: Any
+) -> tuple[Path, RunState, RunInputs]:
     folder, asked = cluster.folder / "out", inputs(job("a"), job("b"))
     state = RunState(RUN, policy, str(cluster.work / RUN), TFLOPS, "gloo", {}, **more)
     begin_run(folder, state, asked)
@@ -66,36 +68,36 @@ def begun(cluster: FakeCluster, policy: str = "slurm", **more: Any) -> tuple[Pat
 
 
 def drive(
-    cluster: FakeCluster, policy: str = "slurm", stop: Callable[[], bool] = lambda: False, **more: Any
+    cluster: FakeTestbedCluster, policy: str = "slurm", stop: Callable[[], bool] = lambda: False, **more: Any
 ) -> RunState:
     return Driver(cluster, *begun(cluster, policy, **more), timeout_s=60.0).run(stop)
 
 
-def marks(cluster: FakeCluster) -> list[str]:
+def marks(cluster: FakeTestbedCluster) -> list[str]:
     return [word for argv in cluster.submitted for word in argv if word.startswith("--comment=")]
 
 
-def test_every_job_is_submitted_once_and_the_run_is_complete(cluster: FakeCluster) -> None:
+def test_every_job_is_submitted_once_and_the_run_is_complete(cluster: FakeTestbedCluster) -> None:
     state = drive(cluster)
     assert marks(cluster) == [f"--comment={job_comment(RUN, number)}" for number in (0, 1)]
     assert (state.note, read_state(cluster.folder / "out")) == ("", state)
 
 
-def test_slurms_own_scheduler_gets_plain_jobs_with_a_switch_timer(cluster: FakeCluster) -> None:
+def test_slurms_own_scheduler_gets_plain_jobs_with_a_switch_timer(cluster: FakeTestbedCluster) -> None:
     drive(cluster, "slurm:switch_wait_s=20")
     assert cluster.submitted[0][:2] == ("sbatch", "--switches=1@0:00:20")
     assert cluster.daemons == []
 
 
 def test_other_policies_go_through_dally_sbatch_to_a_controller_that_ends_with_the_run(
-    cluster: FakeCluster,
+    cluster: FakeTestbedCluster,
 ) -> None:
     drive(cluster, "fifo")
     assert f"DALLY_CONFIG={cluster.work / RUN / 'dally.toml'}" in cluster.submitted[0]
     assert [daemon.stopped for daemon in cluster.daemons] == [True]
 
 
-def test_jobs_wait_for_their_time(cluster: FakeCluster) -> None:
+def test_jobs_wait_for_their_time(cluster: FakeTestbedCluster) -> None:
     folder, state, _ = begun(cluster)
     Driver(cluster, folder, state, inputs(job("a"), job("b", submit_s=0.5)), 60.0).run(lambda: False)
     first, second = (line["t"] for line in read_lines(folder / SUBMITTED))
@@ -105,14 +107,14 @@ def test_jobs_wait_for_their_time(cluster: FakeCluster) -> None:
     assert second >= origin_s + 0.5
 
 
-def test_a_submission_that_fails_is_tried_again(cluster: FakeCluster) -> None:
+def test_a_submission_that_fails_is_tried_again(cluster: FakeTestbedCluster) -> None:
     cluster.refusals = ["the controller is not well", "Socket timed out"]
     assert drive(cluster).note == ""
     assert len(cluster.submitted) == 2
 
 
 def test_a_submission_that_came_through_though_it_seemed_to_fail_is_not_repeated(
-    cluster: FakeCluster,
+    cluster: FakeTestbedCluster,
 ) -> None:
     cluster.refusals = ["timed out"]
     cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
@@ -120,7 +122,7 @@ def test_a_submission_that_came_through_though_it_seemed_to_fail_is_not_repeated
     assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
-def test_a_resumed_run_submits_only_what_was_not(cluster: FakeCluster) -> None:
+def test_a_resumed_run_submits_only_what_was_not(cluster: FakeTestbedCluster) -> None:
     folder, state, asked = begun(cluster, origin_s=time.time())
     append_line(folder / SUBMITTED, t=1.0, job="a", slurm="50")
     cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
@@ -128,14 +130,16 @@ def test_a_resumed_run_submits_only_what_was_not(cluster: FakeCluster) -> None:
     assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
-def test_a_job_that_was_submitted_right_before_the_kill_is_known_by_its_mark(cluster: FakeCluster) -> None:
+def test_a_job_that_was_submitted_right_before_the_kill_is_known_by_its_mark(
+    cluster: FakeTestbedCluster,
+) -> None:
     cluster.queue[50] = shown_job(50, job_comment(RUN, 0))
     drive(cluster, origin_s=time.time())
     assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
 def test_a_job_that_slurm_has_forgotten_is_known_by_its_script_log(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeTestbedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("testbed.running.observer.GONE_S", 0.0)
     script_log = cluster.work / RUN / "jobs" / "a" / SCRIPT_LOG
@@ -145,7 +149,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_by_its_script_log(
     assert marks(cluster) == [f"--comment={job_comment(RUN, 1)}"]
 
 
-def test_an_interrupt_cancels_the_runs_jobs_and_no_others(cluster: FakeCluster) -> None:
+def test_an_interrupt_cancels_the_runs_jobs_and_no_others(cluster: FakeTestbedCluster) -> None:
     cluster.on_poll = run_all
     cluster.queue[99] = shown_job(99, "somebody else's")
     state = drive(cluster, stop=lambda: len(cluster.submitted) == 2)
@@ -153,7 +157,7 @@ def test_an_interrupt_cancels_the_runs_jobs_and_no_others(cluster: FakeCluster) 
     assert cluster.cancelled == ["1", "2"]
 
 
-def test_a_run_that_takes_too_long_is_ended(cluster: FakeCluster) -> None:
+def test_a_run_that_takes_too_long_is_ended(cluster: FakeTestbedCluster) -> None:
     cluster.on_poll = run_all
     folder, state, asked = begun(cluster)
     ended = Driver(cluster, folder, state, asked, timeout_s=0.5).run(lambda: False)
@@ -161,8 +165,8 @@ def test_a_run_that_takes_too_long_is_ended(cluster: FakeCluster) -> None:
     assert cluster.cancelled == ["1", "2"]
 
 
-def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeCluster) -> None:
-    def check_point_once(cluster: FakeCluster) -> None:
+def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeTestbedCluster) -> None:
+    def check_point_once(cluster: FakeTestbedCluster) -> None:
         end_all(cluster)
         if len(read_lines(cluster.folder / "out" / OBSERVED)) < 4 and 1 in cluster.queue:
             cluster.queue[1] |= {"job_state": "FAILED", "exit_code": 85 << 8}
@@ -173,11 +177,11 @@ def test_a_job_that_wrote_its_checkpoint_has_not_ended(cluster: FakeCluster) -> 
     assert seen == ["PENDING", "FAILED", "COMPLETED"]
 
 
-def batch(cluster: FakeCluster, *plans: Any) -> RunBatch:
+def batch(cluster: FakeTestbedCluster, *plans: Any) -> RunBatch:
     return RunBatch(cluster.folder / "out", inputs(*plans), RunState("", "", "", TFLOPS, "gloo", {"seed": 0}))
 
 
-def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
+def test_a_policy_that_is_done_is_not_run_again(cluster: FakeTestbedCluster) -> None:
     (policy,) = check_policies(["slurm"])
     for _ in range(2):
         run = run_policy(cluster, batch(cluster, job("a")), policy, lambda: False, lambda *_: None)
@@ -187,14 +191,14 @@ def test_a_policy_that_is_done_is_not_run_again(cluster: FakeCluster) -> None:
     assert read_run(cluster.folder / "out" / "slurm")["scheduler"] == settings
 
 
-def test_a_folder_with_another_workload_is_refused(cluster: FakeCluster) -> None:
+def test_a_folder_with_another_workload_is_refused(cluster: FakeTestbedCluster) -> None:
     (policy,) = check_policies(["slurm"])
     run_policy(cluster, batch(cluster, job("a")), policy, lambda: False, lambda *_: None)
     with pytest.raises(InputError, match="a run of another workload or policy; name another --out"):
         run_policy(cluster, batch(cluster, job("z")), policy, lambda: False, lambda *_: None)
 
 
-def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeCluster) -> None:
+def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeTestbedCluster) -> None:
     (policy,) = check_policies(["slurm"])
     folder = begun(cluster, origin_s=1.0)[0]
     folder.rename(cluster.folder / "slurm")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from testbed.running.observer import GONE_S, Observer, job_comment, read_observations
-from tests.testbed.running.fakes import FakeCluster, running_job, shown_job
+from tests.testbed.running.fakes import FakeTestbedCluster, running_job, shown_job
 
 RUN = "demo-fifo-1"
 
@@ -18,21 +18,21 @@ class PollClock:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> FakeCluster:
-    return FakeCluster(tmp_path)
+def cluster(tmp_path: Path) -> FakeTestbedCluster:
+    return FakeTestbedCluster(tmp_path)
 
 
-def observer(cluster: FakeCluster, clock: PollClock) -> Observer:
+def observer(cluster: FakeTestbedCluster, clock: PollClock) -> Observer:
     return Observer(cluster, RUN, ["a", "b"], cluster.folder / "observed.jsonl", clock)
 
 
-def names(cluster: FakeCluster) -> list[tuple[str, str]]:
+def names(cluster: FakeTestbedCluster) -> list[tuple[str, str]]:
     return [
         (observed.job, observed.name) for observed in read_observations(cluster.folder / "observed.jsonl")
     ]
 
 
-def test_only_changes_are_written_down(cluster: FakeCluster) -> None:
+def test_only_changes_are_written_down(cluster: FakeTestbedCluster) -> None:
     eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
     eye.poll()
@@ -43,7 +43,7 @@ def test_only_changes_are_written_down(cluster: FakeCluster) -> None:
     assert eye.last["b"].gpus == {"r1h1": 2}
 
 
-def test_jobs_of_others_are_not_seen(cluster: FakeCluster) -> None:
+def test_jobs_of_others_are_not_seen(cluster: FakeTestbedCluster) -> None:
     eye = observer(cluster, PollClock())
     comments = (
         "",
@@ -58,21 +58,21 @@ def test_jobs_of_others_are_not_seen(cluster: FakeCluster) -> None:
     assert names(cluster) == []
 
 
-def test_a_job_that_dally_sbatch_submitted_is_known_too(cluster: FakeCluster) -> None:
+def test_a_job_that_dally_sbatch_submitted_is_known_too(cluster: FakeTestbedCluster) -> None:
     eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, f"dally:model=x&tag=1 {job_comment(RUN, 0)}")
     eye.poll()
     assert names(cluster) == [("a", "PENDING")]
 
 
-def test_another_observer_goes_on_where_the_first_was(cluster: FakeCluster) -> None:
+def test_another_observer_goes_on_where_the_first_was(cluster: FakeTestbedCluster) -> None:
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
     observer(cluster, PollClock()).poll()
     observer(cluster, PollClock()).poll()
     assert names(cluster) == [("b", "PENDING")]
 
 
-def test_a_slurm_that_does_not_answer_changes_nothing(cluster: FakeCluster) -> None:
+def test_a_slurm_that_does_not_answer_changes_nothing(cluster: FakeTestbedCluster) -> None:
     eye = observer(cluster, PollClock())
     cluster.queue[7] = shown_job(7, job_comment(RUN, 1))
     eye.poll()
@@ -82,7 +82,7 @@ def test_a_slurm_that_does_not_answer_changes_nothing(cluster: FakeCluster) -> N
     assert names(cluster) == [("b", "PENDING")]
 
 
-def test_a_job_that_slurm_shows_no_more_is_gone_after_a_while(cluster: FakeCluster) -> None:
+def test_a_job_that_slurm_shows_no_more_is_gone_after_a_while(cluster: FakeTestbedCluster) -> None:
     clock = PollClock()
     eye = observer(cluster, clock)
     eye.expect("a", "3", 990.0)

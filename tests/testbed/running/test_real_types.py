@@ -41,7 +41,7 @@ def local_slurm() -> Iterator[LocalSlurm]:
 
 
 @dataclass(frozen=True)
-class Ran:
+class RanJobs:
     """What a run left: its jobs' records, and the intervals of each."""
 
     plans: Sequence[JobPlan]
@@ -56,7 +56,7 @@ class Ran:
         return kept
 
 
-def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
+def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> RanJobs:
     """Run jobs under a policy to their end."""
     cluster = local_slurm.cluster
     topology = topology_of(cluster, None)
@@ -68,7 +68,7 @@ def ran(local_slurm: LocalSlurm, out: Path, policy: str, *jobs: Job) -> Ran:
     run = run_policy(cluster, batch, spec, lambda: False, lambda spec, counts: None)
     assert (run.complete, run.summary.completed) == (True, len(jobs))
     folder = out / run.folder
-    return Ran(plans, {record.job_id: record for record in read_jobs(folder)}, folder)
+    return RanJobs(plans, {record.job_id: record for record in read_jobs(folder)}, folder)
 
 
 def test_copies_train_side_by_side_and_give_way_to_another_job(

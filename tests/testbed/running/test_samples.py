@@ -11,13 +11,13 @@ from testbed.running.json_lines import append_line, read_lines
 from testbed.running.report import busy_p95
 from testbed.running.samples import GPU, MACHINE, TRAFFIC, RunSampler, cpu_ticks, memory_used
 from tests.testbed.running import fakes
-from tests.testbed.running.fakes import FakeCluster
+from tests.testbed.running.fakes import FakeTestbedCluster
 
 
 def test_a_sample_has_the_links_and_the_cpus_share_since_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampler = RunSampler(FakeCluster(tmp_path), tmp_path, 100.0, lambda: 107.5)
+    sampler = RunSampler(FakeTestbedCluster(tmp_path), tmp_path, 100.0, lambda: 107.5)
     sampler.take()
     monkeypatch.setattr(fakes, "PROC", fakes.PROC.replace("100 0 100 700", "160 0 100 740"))
     sampler.take()
@@ -26,7 +26,7 @@ def test_a_sample_has_the_links_and_the_cpus_share_since_the_last(
 
 
 def test_a_machine_without_gpus_says_why_once(tmp_path: Path) -> None:
-    sampler = RunSampler(FakeCluster(tmp_path), tmp_path, 100.0)
+    sampler = RunSampler(FakeTestbedCluster(tmp_path), tmp_path, 100.0)
     sampler.take()
     sampler.take()
     lines = read_lines(tmp_path / GPU)

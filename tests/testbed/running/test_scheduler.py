@@ -7,7 +7,7 @@ import pytest
 
 from dally.policies.registry import parse_policy
 from testbed.running.scheduler import read_scheduler, set_alike
-from tests.testbed.running.fakes import FakeCluster
+from tests.testbed.running.fakes import FakeTestbedCluster
 
 
 def knobs(parameters: str, spec: str = "slurm") -> Any:
@@ -17,7 +17,7 @@ def knobs(parameters: str, spec: str = "slurm") -> Any:
 
 def test_the_settings_are_those_that_slurm_shows(tmp_path: Path) -> None:
     shown = {"SchedulerParameters": "bf_interval=1,x=2", "SchedulerType": "sched/backfill"}
-    assert read_scheduler(FakeCluster(tmp_path)) == shown
+    assert read_scheduler(FakeTestbedCluster(tmp_path)) == shown
 
 
 def test_periods_and_counts_are_taken_in_seconds() -> None:

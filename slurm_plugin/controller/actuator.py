@@ -196,12 +196,9 @@ class Actuator:
 
     def start(self, plan: Plan, nodes: Iterable[SlurmNode], now: float) -> bool:
         """Release jobs onto their nodes; True if there is anything to look after."""
-        left = self._reconciler.conditions.room_left()
-        starting = [
-            self._set_starting(decision, now)
-            for decision in plan.decisions
-            if isinstance(decision, Start | Migrate) and self._can_start(decision, left, now)
-        ]
+        decided = [each for each in plan.decisions if isinstance(each, Start | Migrate)]
+        left = self._reconciler.conditions.room_left() if decided else {}
+        starting = [self._set_starting(each, now) for each in decided if self._can_start(each, left, now)]
         joins = self._let_companions_join(now)
         self._keep_for_pending(nodes, now)
         return self._release_on_nodes(starting, nodes, now) or joins

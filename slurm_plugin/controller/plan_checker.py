@@ -168,15 +168,20 @@ class PlanChecker:
         declined: dict[str, str] = {}
         full: dict[str, dict[str, NodeResources]] = {}
         short: dict[str, str] = {}
-        left = self._room_left(plan, now)
+        places = any(isinstance(each, Start | Migrate) for each in plan.decisions)
+        left = self._room_left(plan, now) if places else {}
         for each in plan.decisions:
             managed = self._managed_jobs.get(each.job_id)
-            waits = managed is not None and isinstance(managed.phase, PendingPhase)
             is_promised = each.job_id in self._reconciler.pending_starts
-            if not isinstance(each, Start) or managed is None or not waits or is_promised:
+            if not isinstance(each, Start | Migrate) or managed is None or is_promised:
                 decisions.append(each)
                 continue
             takes = self._reconciler.conditions.takes(managed, self._state.topology.named(each.allocation))
+            # A move is carried out before what it makes room for.
+            if isinstance(each, Migrate) or not isinstance(managed.phase, PendingPhase):
+                left.update({node: left[node] - room for node, room in takes.items()})
+                decisions.append(each)
+                continue
             lacking = {node: room for node, room in takes.items() if not left[node].holds(room)}
             forbidden = [] if managed.job.machines is None else sorted(takes.keys() - managed.job.machines)
             if forbidden:

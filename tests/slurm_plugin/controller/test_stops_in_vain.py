@@ -46,6 +46,17 @@ def test_a_job_with_gpus_waits_for_the_cpus_of_one_that_is_stopped_beside_it(tmp
     assert not site.events("start_failed")
 
 
+def test_nobody_is_stopped_for_cpus_that_a_job_which_makes_room_would_take_elsewhere(tmp_path: Path) -> None:
+    site = Site(tmp_path, racks([[8, 8]]), SHORT_LEASES, cpus=128)
+    site.submit(gpus_per_node=8, cpus=4, **LONG, **SAVES)
+    site.submit(gpus_per_node=4, cpus=100, **LONG, **SAVES)
+    site.submit(gpus_per_node=4, cpus=4, **LONG)  # it cannot be stopped
+    site.live(100)
+    site.submit(nodes=2, gpus_per_node=4, cpus=60, **SHORT)  # beside the second on the first's node: too many
+    site.live(1000)
+    assert not site.events("stop")
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_no_start_is_refused_where_jobs_of_many_sizes_stop_each_other(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

@@ -222,10 +222,6 @@ class Reconciler:
         ours = job.hold is Hold.NONE and job.reservation.startswith(RESERVATION_PREFIX)
         return ours and job.reservation not in self._reader.reservations
 
-    def _has_changed(self, job: SlurmJob) -> bool:
-        """Whether a job is new, or is not as it was at the look before."""
-        return self._before.get(job.job_id) is not job
-
     def _in_order(self) -> list[str]:
         """Our jobs: those with a decision under way first, so that facts come in the order of decisions."""
         decided = [job_id for job_id in self.decided if job_id in self.managed_jobs]
@@ -304,7 +300,7 @@ class Reconciler:
             return
         elif releasing:
             self.corrections.append(release_order(job, managed.request, managed))
-        elif self._has_changed(job) and not self.admission.cannot_place(managed, job, now):
+        elif self._before.get(job.job_id) is not job and not self.admission.cannot_place(managed, job, now):
             self.transitions.hold_again(managed, now)
 
     def _observe_size(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:

@@ -47,7 +47,7 @@ def test_a_job_with_gpus_waits_for_the_cpus_of_one_that_is_stopped_beside_it(tmp
 
 
 def test_nobody_is_stopped_for_cpus_that_a_job_which_makes_room_would_take_elsewhere(tmp_path: Path) -> None:
-    site = Site(tmp_path, racks([[8, 8]]), SHORT_LEASES, cpus=128)
+    site = FakeSite(tmp_path, racks([[8, 8]]), SHORT_LEASES, cpus=128)
     site.submit(gpus_per_node=8, cpus=4, **LONG, **SAVES)
     site.submit(gpus_per_node=4, cpus=100, **LONG, **SAVES)
     site.submit(gpus_per_node=4, cpus=4, **LONG)  # it cannot be stopped

@@ -38,6 +38,14 @@ def test_what_its_user_says_of_nodes_stays() -> None:
     assert shown(5, 4, 4) == 5
 
 
+def test_a_job_asks_for_as_many_nodes_as_hold_its_tasks() -> None:
+    """Slurm 26.05 counts CPUs in all: nine tasks of eight CPUs have those of four and a half nodes of 16."""
+    assert shown(4, 9, 8, partition="small", max_nodes=9) == 5
+    assert shown(1, 3, 8, partition="small", max_nodes=3) == 2
+    assert shown(1, 3, 8, max_nodes=3) == 1
+    assert shown(1, 3, 8, partition="small", max_nodes=1) == 1
+
+
 def test_a_running_job_has_the_nodes_that_slurm_shows() -> None:
     job = SlurmJob("1", 0.0, State.RUNNING, partition="gpu", min_nodes=2, cpus_per_task=4)
     assert with_fewest_nodes([job], NODES) == (job,)

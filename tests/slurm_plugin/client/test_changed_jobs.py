@@ -442,7 +442,8 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
         compare()
         assert find(world, plain).hold is Hold.USER
         local_slurm.run("scontrol", "hold", plain)
-        assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
+        if slurm._changed_jobs:  # on 26.05 jobs are read as JSON, which shows the hold at each look
+            assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
         assert find(world, plain).hold is Hold.ADMIN
     finally:
         world.clean()

@@ -135,7 +135,7 @@ def calm(site: FakeSite) -> None:
 
 
 def picture(site: FakeSite) -> str:
-    """All that the controller believes."""
+    """All that the controller believes, and corrects in whatever order."""
     reconciler = site.controller.reconciler
     state = reconciler.state
     return json.dumps(
@@ -144,7 +144,7 @@ def picture(site: FakeSite) -> str:
             [*state.waiting],
             [*state.running],
             sorted(state.withheld.items()),
-            repr(reconciler.corrections),
+            sorted(map(repr, reconciler.corrections)),
             reconciler.decided,
         ]
     )

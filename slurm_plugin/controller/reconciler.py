@@ -210,9 +210,8 @@ class Reconciler:
         """The reservations on whose nodes jobs of ours may start now."""
         known, may_start = self.managed_jobs, (PendingPhase, StartingPhase)
         naming = (job for job in self._seen.values() if job.reservation and job.job_id in known)
-        return {own_reservation(job) for job in naming if isinstance(known[job.job_id].phase, may_start)} - {
-            ""
-        }
+        names = {own_reservation(job) for job in naming if isinstance(known[job.job_id].phase, may_start)}
+        return names - {""}
 
     def _waits_for_ours(self, job: SlurmJob) -> bool:
         """Whether a pending job of Slurm's waits for a reservation of ours that is gone, and so for ever.

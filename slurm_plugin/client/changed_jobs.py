@@ -17,7 +17,7 @@ from slurm_plugin.client.job_text import (
     shown_reason,
     squeue_format,
 )
-from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 
 REREAD_LOOKS = 200
 """The details of a waiting job are read anew in one of so many looks.
@@ -227,14 +227,6 @@ class ChangedJobs:
             for number, line in lines.items()
             if records.get(number) and not shown_reason(line["Reason"])[1]
         }
-
-
-def reads_no_lines(error: SlurmUnavailableError) -> bool:
-    """Whether squeue said that it does not know a column or option: then jobs are read from JSON only.
-
-    That of 26.05 has no `--array-unique`.
-    """
-    return any(words in str(error) for words in ("Invalid job format specification", "unrecognized option"))
 
 
 def _without_our_words(line: Line) -> dict[str, str]:

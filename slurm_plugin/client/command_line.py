@@ -19,7 +19,7 @@ from dally.traces import sacct
 from dally.traces.rows import JobCollector
 from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
-from slurm_plugin.client.changed_jobs import ChangedJobs, reads_no_lines
+from slurm_plugin.client.changed_jobs import ChangedJobs
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.job_json import Records, in_order, read_records
 from slurm_plugin.client.node_text import (
@@ -99,9 +99,7 @@ class CommandLine:
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
         self._json = ""
-        self._changed_jobs: ChangedJobs | None = ChangedJobs(
-            self._squeue, self._show_jobs, self.read_all_jobs
-        )
+        self._changed_jobs = ChangedJobs(self._squeue, self._show_jobs, self.read_all_jobs)
 
     def jobs(self) -> tuple[SlurmJob, ...]:
         """All jobs that Slurm still knows."""
@@ -109,23 +107,7 @@ class CommandLine:
 
     def records(self) -> Records:
         """The same jobs, by the number that Slurm has for them."""
-        return self._ask_jobs()()
-
-    def _ask_jobs(self, answered: Callable[[], object] = lambda: None) -> Callable[[], Records]:
-        """Ask squeue; what gives the jobs, once what its lines do not say has been asked, too.
-
-        Args:
-            answered: Called as soon as squeue has all lines from slurmctld, if that can be seen.
-        """
-        if self._changed_jobs is not None:
-            try:
-                return self._changed_jobs.ask(answered)
-            except SlurmUnavailableError as error:
-                if not reads_no_lines(error):
-                    raise
-                self._changed_jobs = None
-        records = self.read_all_jobs()
-        return lambda: records
+        return self._changed_jobs.look()
 
     def read_all_jobs(self) -> Records:
         """All jobs by JSON, which takes much longer, by the number that Slurm has for them."""
@@ -133,7 +115,8 @@ class CommandLine:
         return read_records(self.read("squeue", *_ALL_JOBS, self._json))
 
     def _squeue(self, columns: str, answered: Callable[[], object]) -> str:
-        form = ("--array-unique", "--noheader", "--noconvert", f"--Format={columns}")
+        # Without --array a task that was requeued would be shown in its array's line, as if it had never run.
+        form = ("--array", "--noheader", "--noconvert", f"--Format={columns}")
         return self.read("squeue", *_ALL_JOBS, *form, prints=answered)
 
     def _show_jobs(self, numbers: Sequence[int]) -> list[str]:
@@ -171,7 +154,7 @@ class CommandLine:
                     pool.submit(self.partitions),
                 )
             )
-            in_detail = in_order(self._ask_jobs(ask_others)())
+            in_detail = in_order(self._changed_jobs.ask(ask_others)())
             nodes, reservations, partitions = ask_others()
         jobs = with_fewest_nodes(in_detail, nodes.result())
         return Look(jobs, nodes.result(), reservations.result(), partitions.result())
@@ -207,10 +190,7 @@ class CommandLine:
         shown = read_lines(self._shown("partition"), "PartitionName")
         named = {shown.get(name, {}).get("Topology", "") for name in partitions}
         show = ("scontrol", "--oneliner", "show", "topology")
-        found = read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
-        if found.wants_segments:
-            self._changed_jobs = None  # its lines tell no segments
-        return found
+        return read_blocks([self.read(*show, *filter(None, (name,))) for name in sorted(named)], version)
 
     def priority_factors(self) -> PriorityFactors:
         """The factors of priorities, if Slurm's have any; without accounting all are of one share and QOS."""
@@ -250,7 +230,7 @@ class CommandLine:
         So is the release of a job that an administrator holds.
         """
         releases = [order.job_id for order in orders if isinstance(order, ReleaseOnNodes | ReleaseToSlurm)]
-        held = self._changed_jobs.held_by_administrator(releases) if self._changed_jobs and releases else ()
+        held = self._changed_jobs.held_by_administrator(releases) if releases else ()
 
         def run(some: Sequence[Order]) -> Iterator[str | None]:
             ours = [order for order in some if not _is_release_of(order, held)]

@@ -6,7 +6,7 @@ its name, which squeue told.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
@@ -41,10 +41,14 @@ _COLUMNS = (
     ),
     *("NumNodes", "NumTasks", "ntpernode", "cpus-per-task", "MinCpus", "cpus-per-tres", "tres-per-job"),
     *("tres-per-node", "tres-per-task", "tres-per-socket", "ReqNodes", "Feature", "Reservation"),
-    *("OverSubscribe", "ReqSwitch", "Dependency", "EligibleTime", "TimeLimit", "StartTime", "NodeList"),
-    *("Requeue", "RestartCnt", "exit_code", "nice", "tres-alloc"),
+    *("OverSubscribe", "Exclusive", "SegmentSize", "ReqSwitch", "Dependency", "EligibleTime", "TimeLimit"),
+    *("StartTime", "NodeList", "Requeue", "RestartCnt", "exit_code", "nice", "tres-alloc"),
 )
-"""What `squeue --Format` is asked for: all of a job but what `JobDetails` holds."""
+"""What `squeue --Format` is asked for: all of a job but what `JobDetails` holds.
+
+Columns that a version lacks are empty, and squeue ends with 0: SegmentSize before 25.05, Exclusive before
+26.05, from which on OverSubscribe is NO of nearly all jobs.
+"""
 
 _JOB_ID, _STATE, _START_TIME = map(_COLUMNS.index, ("JobID", "State", "StartTime"))
 
@@ -66,7 +70,11 @@ _KNOWN = (
 )
 """Descriptions by how they begin and end, and the only reason that they stand for."""
 
-_OF_ARRAY = re.compile(r"(?:ArrayJobId=(\d+) (?:ArrayTaskId=\S+ )?(?:ArrayTaskThrottle=(\d+) )?)?")
+_OF_ARRAY = re.compile(
+    r"(?:ArrayJobId=(\d+) (?:ArrayTaskId=\S+ )?(?:ArrayTaskThrottle=(\d+) )?)?"
+    r"(?:HetJobId=\d+ HetJobOffset=\d+ )?"
+)
+_AFTER_NAME = re.compile(r"(?:SLUID=\S+ )?(?:HetJobIdSet=\S+ )?UserId=")
 _NODES = re.compile(r" ExcNodeList=(\S*) NodeList=(\S*) ")
 _MOST_NODES = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _GPUS = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)")
@@ -87,6 +95,8 @@ class JobDetails:
         memory_per_cpu: Its memory is that of each CPU, not of each node.
         gpus: GPUs that it holds, by node.
         max_nodes: Most nodes that it asks for, while it waits; 0 if it says nothing.
+        spreads_segments: Each of its segments must be in another block.
+        consolidates_segments: They must lie close together.
     """
 
     array_id: str = ""
@@ -95,12 +105,23 @@ class JobDetails:
     memory_per_cpu: bool = False
     gpus: Mapping[str, int] = field(default_factory=dict)
     max_nodes: int = 0
+    spreads_segments: bool = False
+    consolidates_segments: bool = False
 
     @classmethod
     def of(cls, job: SlurmJob) -> "JobDetails":
         """Those of a job that was read from JSON."""
         per_cpu = job.memory_per_cpu_mb > 0
-        return cls(job.array_id, job.array_throttle, job.excluded_nodes, per_cpu, job.gpus, job.max_nodes)
+        return cls(
+            job.array_id,
+            job.array_throttle,
+            job.excluded_nodes,
+            per_cpu,
+            job.gpus,
+            job.max_nodes,
+            job.spreads_segments,
+            job.consolidates_segments,
+        )
 
 
 def squeue_format(key: str) -> str:
@@ -124,7 +145,7 @@ class JobLines:
         self._lines: dict[int, Line] = {}
 
     def read(self, text: str, key: str) -> dict[int, Line]:
-        """The jobs, by number; all tasks of an array that are alike have one, the array's.
+        """The jobs, by number; all waiting tasks of an array that never ran have one, the array's.
 
         When Slurm expects to start a waiting job is left out: it changes all the time.
 
@@ -144,8 +165,22 @@ class JobLines:
             found = before.get(said) or self._read(said)
             if found is not None:
                 self._of_text[said] = found
-        self._lines = dict(self._of_text.values())
-        return self._lines
+        lines = dict(self._of_text.values())
+        if len(lines) < len(self._of_text):
+            lines.update(self._arrays())
+        self._lines = lines
+        return lines
+
+    def _arrays(self) -> Iterator[tuple[int, Line]]:
+        """A line for each array of which tasks have a line each: they have one number, the array's."""
+        tasks: dict[int, list[str]] = {}
+        for job, line in self._of_text.values():
+            if _text(line["ArrayTaskID"]):
+                tasks.setdefault(job, []).append(line["ArrayTaskID"])
+        lines = dict(self._of_text.values())
+        for job, some in tasks.items():
+            line, before = {**lines[job], "ArrayTaskID": ",".join(some)}, self._lines.get(job)
+            yield job, before if before is not None and before == line else line
 
     def _read(self, said: str) -> tuple[int, Line] | None:
         """A job by its number; none if it has no number.
@@ -174,10 +209,10 @@ def read_details(said: str, line: Line) -> JobDetails | None:
     A job that has other nodes than in its line has moved on since, which counts as none, too.
     """
     _, _, said = said.partition(f"JobId={line['JobID']} ")
-    head, _, said = said.partition(f"JobName={line['Name']} UserId=")
+    head, _, said = said.partition(f"JobName={line['Name']} ")
     ours, _, rest = said.partition(" MinCPUsNode=")  # from there on users write again
     array = _OF_ARRAY.fullmatch(head)
-    nodes = _NODES.search(ours)
+    nodes = _NODES.search(ours) if _AFTER_NAME.match(ours) else None
     if array is None or nodes is None or _text(nodes[2]) != _text(line["NodeList"]):
         return None
     most = _MOST_NODES.search(ours, nodes.end() - 1)
@@ -189,6 +224,9 @@ def read_details(said: str, line: Line) -> JobDetails | None:
         memory_per_cpu=_BY_CPU.match(rest) is not None,
         gpus={name: count for name, count in on_nodes if count},
         max_nodes=int(most[1] or 0) if most else 0,
+        # Who writes this elsewhere, as in a comment, only has less choice of nodes.
+        spreads_segments=" SpreadSegments=Yes " in rest,
+        consolidates_segments=" ConsolidateSegments=Yes " in rest,
     )
 
 
@@ -270,8 +308,12 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         excluded_nodes=details.excluded_nodes,
         features=text("Feature"),
         reservation=text("Reservation"),
-        exclusive=line["OverSubscribe"] == "NO",
+        exclusive=line["Exclusive"] == "NODE" if line["Exclusive"] else line["OverSubscribe"] == "NO",
         switches=whole("ReqSwitch"),
+        segment=whole("SegmentSize"),
+        spreads_segments=details.spreads_segments,
+        consolidates_segments=details.consolidates_segments,
+        whole_blocks="TOPO" in (line["OverSubscribe"], line["Exclusive"]),
         heterogeneous=bool(text("HetJobID")),
         dependency=text("Dependency"),
         begin_s=number(line["EligibleTime"]),
@@ -281,11 +323,17 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         gpus=details.gpus if state in HOLDS_GPUS else {},
         requeue=line["Requeue"] != "0",
         restarts=whole("RestartCnt"),
-        exit_code=exit_code(whole("exit_code")),
+        exit_code=exit_code(_status(line["exit_code"])),
         array_id=details.array_id,
         array_throttle=details.array_throttle,
         tres=read_tres(text("tres-alloc")),
     )
+
+
+def _status(text: str) -> int:
+    """A status as of wait(), of which newer versions print the exit code and the signal, like `0:9`."""
+    code, both, signal = text.partition(":")
+    return int(number(code)) << 8 | int(number(signal)) if both else int(number(code))
 
 
 def _text(value: str) -> str:

@@ -18,6 +18,7 @@ from tests.slurm_plugin.client.text_slurm import TextSlurm
 from tests.slurm_plugin.contract import RealWorld, find, run_one, wait_state
 from tests.slurm_plugin.fake_job import SubmitSpec
 
+VERSIONS = ((22, 5), (24, 11), (25, 11), (26, 5))
 REQUEUED = "job requeued in held state"
 
 
@@ -46,8 +47,8 @@ def settled(slurm: TextSlurm) -> Callable[[], tuple[SlurmJob, ...]]:
     return look
 
 
-def cluster(*jobs: SlurmJob) -> TextSlurm:
-    slurm = TextSlurm()
+def cluster(*jobs: SlurmJob, version: tuple[int, int] = (22, 5)) -> TextSlurm:
+    slurm = TextSlurm(version)
     slurm.put(*jobs)
     return slurm
 
@@ -132,7 +133,8 @@ def test_words_of_dally_make_no_job_be_read_anew() -> None:
     assert slurm.shown == []
 
 
-def test_every_field_of_a_job_is_shown() -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_field_of_a_job_is_shown(version: tuple[int, int]) -> None:
     job = SlurmJob(
         "17_3",
         1e9,
@@ -182,13 +184,17 @@ def test_every_field_of_a_job_is_shown() -> None:
     )
     by_cpu = replace(job, memory_per_node_mb=0, memory_per_cpu_mb=100, job_id="17_4")
     waits = replace(held("18"), reason="JobHeldUser", max_nodes=2)
+    tried = [job, by_cpu, waits, replace(held("19"), whole_blocks=True)]
+    if version >= (25, 5):
+        spreads = replace(held("20"), segment=2, spreads_segments=True)
+        tried += [spreads, replace(held("21"), segment=1, consolidates_segments=True)]
     plain = SlurmJob("", 0.0, State.UNKNOWN)
     for each in fields(SlurmJob):
-        if "segment" in each.name or each.name == "whole_blocks":  # where blocks count, JSON is read
+        if version < (25, 5) and "segment" in each.name:
             continue
-        values = [getattr(one, each.name) for one in (job, by_cpu, waits)]
+        values = [getattr(one, each.name) for one in tried]
         assert any(value != getattr(plain, each.name) for value in values), f"{each.name} is not tried"
-    slurm = cluster(job, by_cpu, waits)
+    slurm = cluster(*tried, version=version)
     look = settled(slurm)
     slurm.put(replace(job, comment="others"))
     slurm.put(replace(by_cpu, comment="others"))
@@ -205,8 +211,9 @@ def test_a_job_cancelled_while_it_waited_has_tasks_like_any() -> None:
     assert slurm.full == 1
 
 
-def test_alike_tasks_of_an_array_are_shown_one_by_one() -> None:
-    slurm = TextSlurm()
+@pytest.mark.parametrize("version", VERSIONS)
+def test_alike_tasks_of_an_array_are_shown_one_by_one(version: tuple[int, int]) -> None:
+    slurm = TextSlurm(version)
     tasks = tuple(held(f"17_{task}", array_id="17", array_throttle=2) for task in (0, 1, 4))
     slurm.records[17] = tasks
     look = settled(slurm)
@@ -304,6 +311,14 @@ def test_where_lines_show_something_else_than_json_json_counts() -> None:
     assert slurm.full == 3
 
 
+def test_parts_of_a_heterogeneous_job_are_read_in_detail_once() -> None:
+    slurm = cluster(held("10", heterogeneous=True), held("11"))
+    look = settled(slurm)
+    for _ in range(3):
+        assert look() == slurm.jobs()
+    assert (slurm.shown, slurm.full) == ([], 0)
+
+
 def test_no_jobs_is_asked_for_twice() -> None:
     slurm = TextSlurm()
     assert slurm.changed_jobs().look() == {}
@@ -311,10 +326,13 @@ def test_no_jobs_is_asked_for_twice() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_after_any_changes_the_view_is_what_reading_all_shows(seed: int) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("seed", range(10))
+def test_after_any_changes_the_view_is_what_reading_all_shows(seed: int, version: tuple[int, int]) -> None:
     random = Random(seed)
-    slurm = cluster(*(held(str(number)) for number in range(10, 40)), running(held("7"), "n1"))
+    slurm = cluster(
+        *(held(str(number)) for number in range(10, 40)), running(held("7"), "n1"), version=version
+    )
     look = settled(slurm)
     visible = _changes(random)
     for _ in range(40):
@@ -432,6 +450,8 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
         task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
         start(world, NODE_JOB, "n4")
         done = start(world, SubmitSpec(user=ALICE, gpus_per_node=1, run_time_s=10.0, exit_code=3), "n5")
+        local_slurm.run("sbatch", "-wn7", "--output=/dev/null", "--wrap=kill -9 $$", user=ALICE)
+        local_slurm.run("scancel", local_slurm.run("sbatch", *options, user=ALICE).strip())
         world.slurm.run([ReleaseOnNodes(plain, ("n1", "n2")), ReleaseOnNodes(task, ("n6",))])
         wait_state(world, task, State.RUNNING)
         wait_state(world, done, State.ENDED)
@@ -442,9 +462,9 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
         compare()
         assert find(world, plain).hold is Hold.USER
         local_slurm.run("scontrol", "hold", plain)
-        if slurm._changed_jobs:  # on 26.05 jobs are read as JSON, which shows the hold at each look
-            assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
+        assert "JobHeldAdmin" in str(run_one(world, ReleaseOnNodes(plain, ("n1", "n2"))))
         assert find(world, plain).hold is Hold.ADMIN
+        assert slurm._changed_jobs._agreed == {True, False}
     finally:
         world.clean()
 

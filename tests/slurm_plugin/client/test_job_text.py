@@ -34,6 +34,22 @@ def test_when_slurm_expects_to_start_a_job_makes_no_other_line() -> None:
     assert (ran[1]["State"], ran[1]["StartTime"]) == ("RUNNING", "200")
 
 
+def test_tasks_of_an_array_with_one_number_have_one_line_and_the_same_one_while_they_stay() -> None:
+    lines = JobLines()
+    tasks = [pending(1, ArrayTaskID=task) for task in ("0", "4", "6")]
+    before = lines.read(printed("a1", *tasks, pending(2, ArrayTaskID="N/A")), "a1")
+    assert {number: line["ArrayTaskID"] for number, line in before.items()} == {1: "0,4,6", 2: "N/A"}
+    same = lines.read(printed("b2", *({**task, "StartTime": "9"} for task in tasks)), "b2")
+    assert same[1] is before[1]
+    fewer = lines.read(printed("c3", *tasks[1:]), "c3")
+    assert {number: line["ArrayTaskID"] for number, line in fewer.items()} == {1: "4,6"}
+
+
+def test_a_job_that_is_shown_twice_and_is_no_array_is_one_job() -> None:
+    twice = JobLines().read(printed("a1", *(pending(1, ArrayTaskID="N/A", nice=n) for n in "12")), "a1")
+    assert [line["ArrayTaskID"] for line in twice.values()] == ["N/A"]
+
+
 @pytest.mark.parametrize("words", ["\nE", "Qa1", "Ea1\n", "\n2", "E\n", "Q", "\n\n"])
 def test_users_cannot_write_another_field_or_job(words: str) -> None:
     jobs = [pending(number, Name=words, Account=words, Comment=words) for number in (1, 2)]

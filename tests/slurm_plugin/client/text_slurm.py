@@ -14,6 +14,7 @@ class TextSlurm:
     """The cluster: jobs by the number that Slurm has for them, alike tasks of an array under one.
 
     Attributes:
+        version: Which Slurm it is.
         records: The jobs.
         descriptions: What squeue shows in place of a reason, by number.
         lines: How often squeue was asked.
@@ -22,6 +23,7 @@ class TextSlurm:
         moves: What jobs become as soon as squeue has answered, once.
     """
 
+    version: tuple[int, int] = (22, 5)
     records: dict[int, tuple[SlurmJob, ...]] = field(default_factory=dict)
     descriptions: dict[int, str] = field(default_factory=dict)
     lines: int = 0
@@ -46,7 +48,11 @@ class TextSlurm:
     def squeue(self, columns: str, answered: Callable[[], object]) -> str:
         """What squeue prints in this form."""
         self.lines += 1
-        rows = ("".join(self._fields(number, columns)) for number in self.records)
+        rows = (
+            "".join(self._fields(number, job, columns))
+            for number, jobs in self.records.items()
+            for job in jobs
+        )
         text = "".join(f"{row}\n" for row in rows)
         for number, jobs in self.moves:
             self.records[number] = jobs
@@ -67,8 +73,8 @@ class TextSlurm:
         self.full += 1
         return dict(self.records)
 
-    def _fields(self, number: int, columns: str) -> list[str]:
-        values = _columns(number, self.records[number])
+    def _fields(self, number: int, job: SlurmJob, columns: str) -> list[str]:
+        values = _columns(number, job, self.version)
         if number in self.descriptions:
             values["Reason"] = self.descriptions[number]
         wanted = [column.split(":") for column in columns.split(",")]
@@ -80,15 +86,15 @@ def _number(job: SlurmJob) -> int:
     return int(array) + (1000 * (1 + int(task)) if task else 0)
 
 
-def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
-    job = jobs[0]
-    tasks = ",".join(each.job_id.partition("_")[2] for each in jobs) if job.array_id else ""
+def _columns(number: int, job: SlurmJob, version: tuple[int, int]) -> dict[str, str]:
+    task = job.job_id.partition("_")[2] if job.array_id else ""
+    shares = "TOPO" if job.whole_blocks else ""
     status = job.exit_code - 128 if job.exit_code > 128 else job.exit_code << 8
     waits = job.state is State.PENDING
     return {
         "JobID": str(number),
         "ArrayJobID": job.array_id or str(number),
-        "ArrayTaskID": tasks or "N/A",
+        "ArrayTaskID": task or "N/A",
         "HetJobID": "1" if job.heterogeneous else "N/A",
         "SubmitTime": f"{job.submit_s:.0f}",
         "State": job.state_name,
@@ -116,7 +122,9 @@ def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
         "ReqNodes": ",".join(job.required_nodes),
         "Feature": job.features or "(null)",
         "Reservation": job.reservation or "(null)",
-        "OverSubscribe": "NO" if job.exclusive else "OK",
+        "OverSubscribe": shares or ("NO" if job.exclusive else "OK") if version < (26, 5) else "NO",
+        "Exclusive": shares or ("NODE" if job.exclusive else "NO") if version >= (26, 5) else "",
+        "SegmentSize": str(job.segment or "N/A") if version >= (25, 5) else "",
         "ReqSwitch": str(job.switches),
         "Dependency": job.dependency or "(null)",
         "EligibleTime": f"{job.begin_s:.0f}" if job.begin_s else "N/A",
@@ -125,7 +133,7 @@ def _columns(number: int, jobs: Sequence[SlurmJob]) -> dict[str, str]:
         "NodeList": fold(job.nodes) if job.nodes else "",
         "Requeue": "1" if job.requeue else "0",
         "RestartCnt": str(job.restarts),
-        "exit_code": str(status),
+        "exit_code": str(status) if version < (23, 2) else f"{status >> 8}:{status & 0x7F}",
         "nice": str(job.nice),
         "tres-alloc": ",".join(f"{name}={count:g}" for name, count in job.tres.items()) or "N/A",
     }
@@ -145,6 +153,10 @@ def _shown(number: int, jobs: Sequence[SlurmJob]) -> str:
         tasks = ",".join(each.job_id.partition("_")[2] for each in jobs)
         array = f"ArrayJobId={job.array_id} ArrayTaskId={tasks} "
         array += f"ArrayTaskThrottle={job.array_throttle} " if job.array_throttle else ""
+    together = "HetJobIdSet=1-2 " if job.heterogeneous else ""
+    array += "HetJobId=1 HetJobOffset=0 " if job.heterogeneous else ""
+    segments = "SpreadSegments=Yes " if job.spreads_segments else ""
+    segments += "ConsolidateSegments=Yes " if job.consolidates_segments else ""
     kind = "MinMemoryCPU" if job.memory_per_cpu_mb else "MinMemoryNode"
     excluded, nodes = ",".join(job.excluded_nodes) or "(null)", fold(job.nodes) if job.nodes else ""
     gpus = "".join(
@@ -152,7 +164,8 @@ def _shown(number: int, jobs: Sequence[SlurmJob]) -> str:
     )
     count = f"{job.min_nodes}-{job.max_nodes}" if job.max_nodes else f"{job.min_nodes}"
     return (
-        f"scontrol: show job {number}\nJobId={number} {array}JobName={job.job_name} UserId={job.user}(7) "
-        f"ReqNodeList=(null) ExcNodeList={excluded} NodeList={nodes} NumNodes={count} JOB_GRES=gpu:1{gpus} "
-        f"MinCPUsNode=1 {kind}=1M Features=(null) WorkDir=/ \n"
+        f"scontrol: show job {number}\nJobId={number} {array}JobName={job.job_name} {together}"
+        f"UserId={job.user}(7) ReqNodeList=(null) "
+        f"ExcNodeList={excluded} NodeList={nodes} NumNodes={count} JOB_GRES=gpu:1{gpus} "
+        f"MinCPUsNode=1 {kind}=1M Features=(null) WorkDir=/ {segments}TresPerNode=\n"
     )

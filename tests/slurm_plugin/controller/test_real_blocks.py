@@ -12,6 +12,7 @@ import pytest
 from dally.errors import InputError
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE
 from slurm_plugin.client.command_line import CommandLine
+from slurm_plugin.client.job_json import in_order
 from slurm_plugin.client.orders import ReleaseOnNodes
 from slurm_plugin.client.slurm import State
 from slurm_plugin.controller.journal import read_events
@@ -21,6 +22,7 @@ from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, TopologyPlu
 from slurm_plugin.submit.hints import site_lua
 from tests.patience import LONGEST_S
 from tests.slurm_plugin.answering import answering
+from tests.slurm_plugin.client.test_changed_jobs import by_json, compared
 from tests.slurm_plugin.controller.test_real_controller import LUA, RealSite, sleeping
 
 STARTS = 200
@@ -92,6 +94,35 @@ def test_with_a_segment_jobs_start_on_any_nodes_and_without_where_it_is_said(
     assert refused <= plain.keys() - starts
     several = sum(bool(known.refusal(nodes)) for nodes in far.values())
     record_property("starts", f"{len(far)} of {len(far)}, {several} of them refused without a segment")
+
+
+def test_segments_and_whole_blocks_are_in_lines_what_they_are_in_json(
+    blocks: Callable[..., LocalSlurm],
+) -> None:
+    local_slurm = blocks()
+    slurm = CommandLine(local_slurm.environment)
+    assert slurm.blocks(("gpu",)).wants_segments
+    for options in (
+        ("--segment=2",),
+        ("--segment=2", "--spread-segments"),
+        ("--segment=1", "--spread-segments", "--consolidate-segments"),
+        ("--segment=1", "--exclusive=topo"),
+        ("--exclusive", "--comment=x SpreadSegments=No "),
+    ):
+        local_slurm.run(
+            "sbatch", "--hold", "-N4", "--gpus-per-node=1", "-o/dev/null", *options, "--wrap=true"
+        )
+    slurm.records()
+    assert slurm._changed_jobs._agreed == {False}
+    jobs = in_order(slurm.records())
+    assert [*map(compared, jobs)] == [*map(compared, by_json(slurm))]
+    assert [(job.segment, job.spreads_segments, job.whole_blocks, job.exclusive) for job in jobs] == [
+        (2, False, False, False),
+        (2, True, False, False),
+        (1, True, False, False),
+        (1, False, True, False),
+        (0, False, False, True),
+    ]
 
 
 def test_what_is_decided_starts_wherever_it_lies(

@@ -120,7 +120,7 @@ class OldestFirst:
             if job_id in jobs and jobs[job_id].state is State.PENDING and now < lapse_s + LAPSED_S
         }
         before, self.slurms, self.ours = (self.slurms, self.ours), None, None
-        of_slurm = [job for job in jobs.values() if job.state is not State.ENDED and self._is_slurms(job)]
+        of_slurm = [job for job in jobs.values() if self._is_slurms(job) and _wants_gpus(job, now)]
         if not of_slurm:  # nobody is in anybody's way
             return
         self._holds = [*holds_until_limit(map(self._holding_nodes, jobs.values())), *self._starting(now)]
@@ -188,9 +188,9 @@ class OldestFirst:
         waiting = [
             job
             for job in of_slurm
-            if _names_gpus(job)
+            if job.state is State.PENDING
+            and _names_gpus(job)
             and not shared.isdisjoint(job.partition.split(","))
-            and waits_for_nodes(job, now)
         ]
         waiting.sort(key=lambda job: job.arrival)
         return self._first_that_can(map(self._job_of_slurm, waiting), now)
@@ -204,8 +204,7 @@ class OldestFirst:
         if found is None:
             return None
         for job in of_slurm:
-            wants = bool(job.gpus) if job.state in HOLDS_GPUS else waits_for_nodes(job, now)
-            if wants and job.arrival > found.arrival:
+            if job.arrival > found.arrival:
                 taken = job.gpus.keys() if job.gpus else self._usable(job)
                 if not found.nodes.keys().isdisjoint(taken):
                     return found
@@ -320,6 +319,14 @@ def waits_for_nodes(job: SlurmJob, now: float) -> bool:
         and job.begin_s <= max(now, job.submit_s + 1)
         and not job.reason.startswith(_HINDERED)
     )
+
+
+def _wants_gpus(job: SlurmJob, now: float) -> bool:
+    """Whether a job of Slurm's own holds GPUs, or would start on nodes if they were free.
+
+    A new job of ours counts as Slurm's until it is taken on: it is held, so it wants nothing.
+    """
+    return bool(job.gpus) if job.state in HOLDS_GPUS else waits_for_nodes(job, now)
 
 
 def _names_gpus(job: SlurmJob) -> bool:

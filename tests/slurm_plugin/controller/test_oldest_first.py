@@ -106,6 +106,22 @@ def test_jobs_that_cannot_want_dallys_nodes_do_not_take_the_claim_of_one_that_do
     assert (claim.job.job_id, {*claim.earliest.nodes}) == (own, {*machines[:3]})
 
 
+def test_while_no_job_of_slurms_own_wants_gpus_nobody_looks_where_the_oldest_could_start(
+    tmp_path: Path,
+) -> None:
+    """A new job of Dally's counts as Slurm's own until it is taken on, and one comes in most cycles."""
+    site = small_site(tmp_path)
+    for _ in range(5):
+        site.submit(gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.run_to(1)
+    site.submit(gpus_per_node=4, run_time_s=100, time_limit_s=600)
+    site.slurm.submit(SubmitSpec(gpus_per_node=4, run_time_s=100))  # its user holds it
+    with patch("slurm_plugin.controller.oldest_first.earliest_start") as looks:
+        site.run_to(2)
+    looks.assert_not_called()
+    assert (site.controller.reconciler.conditions.oldest_first.ours, site.states()["5"]) == (None, "PENDING")
+
+
 def waiting_gang(folder: Path) -> tuple[FakeSite, str]:
     """A gang of Dally's waits for a job without a time limit, and a younger one of Slurm's own has passed."""
     site = small_site(folder)

@@ -134,11 +134,12 @@ class Admission:
                 accrues = not why
                 pending_gpus = self._pending_starts.gpus(managed.job_id)
                 gpus = pending_gpus or managed.job.least_gpus
-                same = self._conditions.equal_demands.number(managed, job), gpus
+                demand = self._conditions.equal_demands.number(managed, job)
+                same = demand, gpus
                 if not why and same not in refusals:
                     refusals[same] = self._conditions.refusal(managed, use, gpus)
                 why = why or refusals[same]
-                if not why and (why := self._narrow(managed, now)) and managed.refusals.nodes:
+                if not why and (why := self._narrow(managed, demand, now)) and managed.refusals.nodes:
                     until_s = now + self._config.backoff_s
                 has_one_like = not why and not pending_gpus and queued.has_one_like(managed, job)
                 if has_one_like and self._conditions.refusal(managed, queued.use, gpus):
@@ -154,10 +155,16 @@ class Admission:
                 self._transitions.set_ineligible(managed, now, why, until_s, held, accrues)
         return misfits
 
-    def _narrow(self, managed: ManagedJob, now: float) -> str:
-        """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few."""
+    def _narrow(self, managed: ManagedJob, demand: int, now: float) -> str:
+        """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few.
+
+        Args:
+            managed: The job.
+            demand: The number of what it asks for.
+            now: The time, seconds.
+        """
         self._transitions.begin_switch_wait(managed, now)
-        narrowed, why = self._conditions.narrowed(managed, now)
+        narrowed, why = self._conditions.narrowed(managed, demand, now)
         self._transitions.become(managed, narrowed, now)
         return why
 
@@ -189,5 +196,6 @@ class Admission:
     def nodes_full(self, managed: ManagedJob, lacking: Mapping[str, NodeResources], now: float) -> None:
         """A start was decided on nodes without the CPUs or memory for it: they are kept from the job."""
         self._conditions.exclude(managed, lacking)
-        if why := self._narrow(managed, now):
+        demand = self._conditions.equal_demands.number(managed, self._seen[managed.job_id])
+        if why := self._narrow(managed, demand, now):
             self.start_declined(managed, now, why)

@@ -40,6 +40,7 @@ _RECORDS: Mapping[str, type[AnyPhase]] = {
 def job_to_data(managed: ManagedJob) -> dict[str, Any]:
     """A job as plain data; infinite times become None."""
     data: dict[str, Any] = _finite(asdict(managed))
+    del data["job_id"]  # it is in the job
     data["job"] = job_data(managed.job)
     data["phase"] = {"name": managed.phase.name, **data["phase"]}
     return data

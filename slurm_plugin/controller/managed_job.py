@@ -198,6 +198,7 @@ class ManagedJob:
         placed_once: Dally released it onto nodes once: its node list and begin time may be of Dally's making.
         order: Its place in the policy's queue; None before it is first there, and once a person holds it.
         switches_since_s: When it began to wait for its `--switches`, since it last ran; None if it has not.
+        job_id: The job's number, which stays. A cycle asks for it a dozen times a job.
     """
 
     job: Job
@@ -218,17 +219,16 @@ class ManagedJob:
     placed_once: bool = False
     order: int | None = None
     switches_since_s: float | None = None
+    job_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.job_id = self.job.job_id
 
     @property
     def held_by_person(self) -> bool:
         """Its user or an administrator held it at the last look, or its user since before the first one."""
         by_user = self.request.held and not self.user_released
         return isinstance(self.phase, IneligiblePhase) and (self.phase.held or by_user)
-
-    @property
-    def job_id(self) -> str:
-        """The job's number."""
-        return self.job.job_id
 
     @property
     def arrival(self) -> tuple[float, tuple[int, ...]]:

@@ -113,10 +113,15 @@ class StartConditions:
 
     # Nodes.
 
-    def narrowed(self, managed: ManagedJob, now: float) -> tuple[Job, str]:
+    def narrowed(self, managed: ManagedJob, demand: int, now: float) -> tuple[Job, str]:
         """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
 
         One whose size is open has no more GPUs than its limits could ever let it have.
+
+        Args:
+            managed: The job.
+            demand: The number of what it asks for, by `equal_demands`.
+            now: The time, seconds.
         """
         asked = self._within_limits(managed)
         if not self.room.nodes:
@@ -126,7 +131,7 @@ class StartConditions:
             *(managed.refusals.nodes, managed.request.switches, managed.job_id in self._full),
             managed.job.whole_blocks,  # nodes may be reserved for it
         )
-        same = self.equal_demands.number(managed, self._jobs[managed.job_id]), kept, now
+        same = demand, kept, now
         if any(its_own) or same not in self._narrowed:
             machines, why = self._machines(managed, asked, kept, now)
             if why:

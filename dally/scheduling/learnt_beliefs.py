@@ -298,9 +298,11 @@ def _narrow(chains: Chains) -> Iterator[Likeness]:
 
 
 def _cut(counts: Sequence[float]) -> Sequence[float]:
-    """Counts without the noughts at the end."""
-    last = max((place for place, count in enumerate(counts) if count), default=-1)
-    return counts[: last + 1]
+    """Counts without the noughts at the end, from which it looks: of most groups few are others."""
+    cut = [*counts]
+    while cut and not cut[-1]:
+        cut.pop()
+    return cut
 
 
 def _within(limit_s: float, rates: Sequence[float]) -> Sequence[float]:

@@ -30,6 +30,7 @@ from slurm_plugin.submit.submission import (
     learn_folder,
     overlooked,
     read_submission,
+    unread_reason,
 )
 from slurm_plugin.submit.training_hint import asked_gpus, with_plan
 from workloads import recorder
@@ -133,7 +134,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         config = load_config()
     except InputError as error:
         return SubmissionOutcome(plain, None, (f"warning: {error}; {by_slurm}",))
-    if reason := fixed_reason(submission.settings, config.partitions):
+    if reason := unread_reason(submission) or fixed_reason(submission.settings, config.partitions):
         return SubmissionOutcome(plain, None, (f"note: {reason}; {by_slurm}",))
     reason, told = ask_controller(config.url)
     comment = submission.settings.get("comment") or ""

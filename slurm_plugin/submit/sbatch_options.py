@@ -78,7 +78,7 @@ _LETTERS = {
 
 _SET_BY_VARIABLE = """
     batch cluster-constraint clusters constraint exclusive gpus gpus-per-node gpus-per-socket gpus-per-task
-    gres no-requeue partition requeue reservation spread-job tres-per-task
+    gres ignore-pbs no-requeue partition requeue reservation spread-job tres-per-task
 """
 _VARIABLES = {
     **{f"SBATCH_{name.upper().replace('-', '_')}": name for name in _SET_BY_VARIABLE.split()},

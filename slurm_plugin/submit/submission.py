@@ -41,6 +41,7 @@ _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".batch", ".job", ".py")
 _ZERO = re.compile(r"(?:.*[:=])?0+")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")
 _WHOLE = re.compile(r"[0-9]{1,9}")
+_UNREAD = re.compile(r"^(#PBS|#BSUB)\s*-", re.MULTILINE)
 _OFTEN_MISPLACED = ("model", "checkpoint-signal")
 
 
@@ -107,6 +108,18 @@ def read_submission(
         stdin=stdin,
         script=given.get("wrap") or script,
     )
+
+
+def unread_reason(submission: Submission) -> str:
+    """Why sbatch reads more of a script than Dally does; empty if it does not.
+
+    On lines of PBS and LSF, wherever they stand, sbatch finds nodes, GPUs and more that win over those of
+    `#SBATCH` lines.
+    """
+    found = None if "ignore-pbs" in submission.settings else _UNREAD.search(submission.script)
+    if found is None:
+        return ""
+    return f"sbatch reads the script's {found[1]} lines, which Dally does not (nor sbatch with --ignore-pbs)"
 
 
 def fixed_reason(settings: Mapping[str, str | None], partitions: Sequence[str]) -> str:

@@ -213,6 +213,15 @@ def test_an_option_of_a_plugin_takes_its_value_along(site: StubbedSite) -> None:
     assert site.argv[-1] == "job.sh"
 
 
+def test_a_job_with_lines_of_pbs_goes_to_slurm_with_a_note(site: StubbedSite) -> None:
+    site.write("#!/bin/sh\n#SBATCH --gpus=4\n#PBS -q night\nsleep 1\n")
+    done = site.submit("job.sh")
+    assert site.argv == ["job.sh"]
+    assert done.stderr.startswith(
+        "dally-sbatch: note: sbatch reads the script's #PBS lines, which Dally does not"
+    )
+
+
 def test_a_healthy_controller_gets_the_job(site: StubbedSite) -> None:
     with answering(200, path="/health") as url:
         site.configure(f'url = "{url}"')

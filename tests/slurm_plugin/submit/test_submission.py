@@ -14,6 +14,7 @@ from slurm_plugin.submit.submission import (
     marked_words,
     overlooked,
     read_submission,
+    unread_reason,
 )
 
 
@@ -202,6 +203,27 @@ def test_what_seems_meant_for_dally_and_is_not_is_told(line: str, script: str, t
     notes = " ".join(overlooked(read(line, script)))
     assert told in notes
     assert bool(told) == bool(notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "mark"),
+    [
+        ("job.sh", "#SBATCH -G1\necho hi\n#PBS -q night\n", "#PBS"),
+        ("job.sh", "#BSUB-q night\n", "#BSUB"),
+        ("job.sh", "  #PBS -q night\n#PBS\n#$ -q night\n", ""),
+        ("--ignore-pbs job.sh", "#PBS -q night\n", ""),
+        ("job.sh", "#SBATCH --ignore-pbs\n#PBS -q night\n", ""),
+    ],
+)
+def test_lines_of_pbs_and_lsf_are_told_as_sbatch_reads_them(line: str, script: str, mark: str) -> None:
+    assert unread_reason(read(line, script)).startswith(
+        f"sbatch reads the script's {mark} lines" if mark else ""
+    )
+    assert bool(unread_reason(read(line, script))) == bool(mark)
+
+
+def test_the_environment_can_pass_over_lines_of_pbs() -> None:
+    assert not unread_reason(read("job.sh", "#PBS -q night\n", {"SBATCH_IGNORE_PBS": "1"}))
 
 
 def test_script_and_environment_fix_the_placement_too() -> None:

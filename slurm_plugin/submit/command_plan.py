@@ -1,6 +1,7 @@
 """Reads a job's parallel plan from the options of well-known trainers in its script, where plain.
 
-Read are Megatron-LM's options, torchtitan's with its TOML file, NeMo's overrides and DeepSpeed's JSON file.
+Read are Megatron-LM's options, torchtitan's with its TOML file, NeMo's overrides and DeepSpeed's JSON file;
+the files also where the script writes them itself, by a here-document.
 Nothing is run and nothing guessed: where a value is a variable that the script does not set just once to
 something plain, or is given twice, no plan is read, and a line says why. `${TP:-8}` is plain, too: it is what
 the environment has of that name, or the default.
@@ -12,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from os.path import normpath
 
 ReadFile = Callable[[str], str | None]
 """The text of a file that the script names; None if it cannot be read."""
@@ -25,6 +27,10 @@ _DEFAULT = re.compile(rf"\$\{{([A-Za-z_]\w*):-{_PLAIN}\}}")
 _OWN_DEFAULT = re.compile(rf"^((?:export\s+)?(\w+)=)[\"']?\$\{{\2:-{_PLAIN}\}}[\"']?", re.MULTILINE)
 """As in `TP=${TP:-8}`."""
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_HERE = re.compile(r"^(.*<<-?[ \t]*([\"']?)(\w+)\2.*)\n((?:.*\n)*?)[ \t]*\3[ \t]*$", re.MULTILINE)
+"""A here-document: its command, quote, last word and text."""
+_INTO = re.compile(r"(?:(?<![0-9>])>\|?|\btee\s)\s*[\"']?([^\s\"'<>|;&]+)")
+_USED = re.compile(r"\$\w+|\$\{\w+\}")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 _VALUE = r"(?:\s*=\s*|\s+)[\"']?([^\s\"'()]+)"
 
@@ -115,12 +121,17 @@ def read_command(
     text = _CONTINUED.sub(" ", _COMMENT.sub("", script))
     if variables is not None:
         text = _with_defaults(text, variables)
+    parts = _Script(text)
+
+    def read_any(file: str) -> str | None:
+        return parts.written(file) or read_file(file)
+
     try:
         for read in (_megatron, _torchtitan, _nemo):
-            found = read(_Script(text), read_file, gpus)
+            found = read(parts, read_any, gpus)
             if found is not None:
                 return found
-        return _deepspeed(_Script(text), read_file)
+        return _deepspeed(parts, read_any)
     except _UnclearError as error:
         return CommandPlan(problem=str(error))
 
@@ -166,6 +177,27 @@ class _Script:
     def has(self, name: str) -> bool:
         """Whether an option is there."""
         return re.search(rf"(?<![\w.-])--{re.escape(name)}(?![\w-])", self._text) is not None
+
+    def written(self, file: str) -> str | None:
+        """What the script itself writes into a file, by a here-document; None if it writes none.
+
+        Raises:
+            _UnclearError: It writes the file twice, or with a value that only the shell knows.
+        """
+        found = [here for here in _HERE.finditer(self._text) if self._writes(here[1], file)]
+        if not found:
+            return None
+        if len(found) > 1:
+            raise _UnclearError(f"{file} is written twice")
+        quote, text = found[0][2], found[0][4]
+        return text if quote else _USED.sub(lambda used: self._plain(f"a value in {file}", used[0]), text)
+
+    def _writes(self, command: str, file: str) -> bool:
+        into = _INTO.search(command)
+        try:
+            return into is not None and normpath(self._plain(file, into[1])) == normpath(file)
+        except _UnclearError:
+            return False
 
     def _plain(self, name: str, value: str) -> str:
         """A value with its variable replaced, if the script sets that just once, to something plain."""

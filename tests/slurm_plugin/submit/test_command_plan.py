@@ -160,6 +160,42 @@ def test_deepspeed_has_a_file() -> None:
     assert read("deepspeed train.py --deepspeed auto.json").batch == 0
 
 
+JSON = '{"zero_optimization": {"stage": 3}, "train_batch_size": %s}'
+
+
+@pytest.mark.parametrize(
+    ("command", "batch"),
+    [
+        ("cat > here.json <<EOF", "$BATCH"),
+        ("cat <<-'EOF' | tee \"$CONFIG\"", "32"),
+        ("cat > lost.txt <<EOF\nEOF\ncat >./here.json << EOF", "${BATCH}"),
+        ("cat > ds.json <<E\n{}\nE\ncat << EOF > $CONFIG", "32"),
+    ],
+)
+def test_a_file_that_the_script_writes_itself_is_read(command: str, batch: str) -> None:
+    found = read(f"BATCH=32\nCONFIG=here.json\n{command}\n{JSON % batch}\nEOF\nx --deepspeed $CONFIG\n")
+    assert found == CommandPlan({"zero": "3"}, 32)
+
+
+def test_what_the_script_writes_goes_before_what_is_there() -> None:
+    assert read(f"cat > ds.json <<EOF\n{JSON % 16}\nEOF\nx --deepspeed ds.json\n").batch == 16
+    titan = read("cat > titan.toml <<EOF\n[training]\nseq_len = 9\nEOF\nx --job.config_file titan.toml")
+    assert titan.plan == {"zero": "3", "sequence": "9"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"cat > a.json <<EOF\n{JSON % '$1'}\nEOF\n", "a value in a.json is $1"),
+        (f"cat > a.json <<'EOF'\n{JSON % '$B'}\nEOF\n", "a.json cannot be read"),
+        (2 * f"cat > a.json <<EOF\n{JSON % 8}\nEOF\n", "a.json is written twice"),
+        (f"cat > a.json <<EOF\n{JSON % 8}\n", "a.json cannot be read"),
+    ],
+)
+def test_what_the_script_writes_is_not_guessed_either(text: str, problem: str) -> None:
+    assert read(f"{text}x --deepspeed a.json").problem == problem
+
+
 @pytest.mark.parametrize("script", ["", "python train.py --batch-size 8", "# --tensor-model-parallel-size 8"])
 def test_other_scripts_tell_nothing(script: str) -> None:
     assert read_command(script, FILES.get) is None

@@ -48,7 +48,8 @@ def advice(
             near = get_close_matches(request.model, known, n=1)
             ask = f"did you mean {near[0]}?" if near else ask
             yield f"note: no profile of model {request.model}, so {guess}; {ask}"
-        elif gpus != 1 or max(request.max_gpus, request.max_copies) > 1:  # distance costs one GPU nothing
+        # Distance costs one GPU nothing; of a plan without a model it was told what that means.
+        elif not request.plan and (gpus != 1 or max(request.max_gpus, request.max_copies) > 1):
             yield f"note: no --model, so {guess}; {ask}"
         reports = request.progress and not request.progress.endswith(STEP_FILE)
         if plans_by and not (reports or request.companion_of):

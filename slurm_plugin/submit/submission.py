@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -197,6 +198,8 @@ def build_request(submission: Submission, tag: str) -> Request:
     if grace is not None and "checkpoint-signal" not in asked:
         raise InputError("--checkpoint-grace without --checkpoint-signal; name the signal too, like USR2")
     counts = {name: _count(name, asked[name], least=1) for name in _COUNTS if name in asked}
+    if counts.get("min-gpus", 0) > counts.get("max-gpus", sys.maxsize):
+        raise InputError(f"--min-gpus={counts['min-gpus']} is more than --max-gpus={counts['max-gpus']}")
     copies = counts.get("copies", 1)
     settings = submission.settings
     if asked.keys() & {"min-gpus", "max-gpus"} and settings.get("segment") not in (None, "0", "1"):

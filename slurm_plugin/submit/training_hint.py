@@ -68,13 +68,17 @@ def with_plan(
             raise InputError(unread) from None
         told = found.problem if not model else is_transformer(model) and (found.plan or found.problem)
         return request, (f"note: {unread}",) if told else ()
-    notes = []
+    told = f"plan {plan_text(parts)} and batch {batch}"
     if found.plan:
-        told = f"plan {plan_text(parts)} and batch {batch}"
-        notes.append(f"note: {told} are read from the command line; --parallel and --global-batch override")
+        told = f"{told} are read from the command line"
+    if not model:
+        why = "but no --model names a transformer; without one, Dally can only guess what distance costs it"
+        return planned, (f"note: {told}, {why}; `dally step-time --help` lists them",)
+    notes = [f"note: {told}; --parallel and --global-batch override"] if found.plan else []
     if not is_transformer(model):
-        named = f"model {model} is not" if model else "no --model names"
-        notes.append(f"note: {named} a transformer that Dally knows, so its plan counts for nothing")
+        notes.append(
+            f"note: model {model} is not a transformer that Dally knows, so its plan counts for nothing"
+        )
     return planned, tuple(notes)
 
 

@@ -268,7 +268,7 @@ def test_the_request_says_what_the_user_said(line: str, request_: Request) -> No
         ("--checkpoint-signal=USR1 --checkpoint-grace=7-0", "checkpoint grace is 604800 s"),
         ("--checkpoint-grace=60", "--checkpoint-grace without --checkpoint-signal"),
         ("--min-gpus=-1", "--min-gpus is '-1', must be a whole number"),
-        ("--min-gpus=4 --max-gpus=2", "min_gpus 4 is more than max_gpus 2"),
+        ("--min-gpus=4 --max-gpus=2", "--min-gpus=4 is more than --max-gpus=2"),
         ("--copies=two", "--copies is 'two', must be a whole number"),
         ("--max-gpus=0", "--max-gpus is '0', must be a whole number, at least 1"),
         ("--copies=4 -N2 --gres=gpu:2", "--copies with --nodes=2; a copy is one node"),

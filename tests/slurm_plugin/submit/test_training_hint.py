@@ -7,7 +7,9 @@ from types import MappingProxyType
 import pytest
 
 from dally.errors import InputError
+from slurm_plugin.config import Config
 from slurm_plugin.request import Request
+from slurm_plugin.submit.advice import advice
 from slurm_plugin.submit.submission import build_request, read_submission
 from slurm_plugin.submit.training_hint import asked_gpus, with_plan
 
@@ -137,8 +139,19 @@ def test_a_plan_without_a_known_transformer_is_told_to_be_useless() -> None:
         notes[-1]
         == "note: model resnet50 is not a transformer that Dally knows, so its plan counts for nothing"
     )
-    _, notes = submit("job.sh", MEGATRON)
-    assert notes[-1].startswith("note: no --model names a transformer")
+
+
+@pytest.mark.parametrize(
+    ("line", "script", "told"),
+    [
+        ("job.sh", MEGATRON, f"{READ} and batch 256 are read from the command line"),
+        ("--parallel=tp=8,sequence=9 --global-batch=8 job.sh", "", "tp=8,sequence=9 and batch 8"),
+    ],
+)
+def test_one_line_tells_of_a_plan_without_a_model(line: str, script: str, told: str) -> None:
+    request, (note,) = submit(line, script)
+    assert note.startswith(f"note: plan {told}, but no --model names a transformer; without one, Dally can")
+    assert list(advice(request, script, Config(partitions=("gpu",)))) == []
 
 
 def test_jobs_without_a_plan_are_told_nothing() -> None:

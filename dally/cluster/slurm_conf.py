@@ -1,7 +1,7 @@
 """Slurm's configuration files: their lines, and what slurm.conf says of nodes, partitions and node sets."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +11,8 @@ from dally.hostlist import expand
 
 _PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s|$)")
 _FIRST_KEY = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=")
-_INCLUDE = re.compile(r"\s*include\s+(\S+)\s*$", re.IGNORECASE)
+_INCLUDE = re.compile(r"\s*include\s+(\S.*)", re.IGNORECASE)
+_NO_NAME = re.compile(r"[\s\"'*?\[]")
 _CLUSTER = re.compile(r"\s*ClusterName\s*=\s*\"?([\w-]+)", re.IGNORECASE)
 """Its name stands for `%c` in the files that are included further down."""
 _COMMENT = re.compile(r"(?<!\\)#.*")
@@ -40,7 +41,9 @@ class ConfLine:
         return (self.values.get("features") or self.values.get("feature", "")).split(",")
 
 
-def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[ConfLine]:
+def read_lines(
+    path: Path, keys: Collection[str], depth: int = 0, cluster: str = "%c"
+) -> Generator[ConfLine, None, str]:
     """The lines that begin with one of the keys, those of included files in their place.
 
     Lines about anything else are passed over unread: Slurm has hundreds of keys.
@@ -49,11 +52,14 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
         path: The file.
         keys: First keys of the wanted lines, in lower case.
         depth: How many files include this one.
+        cluster: The cluster's name as far as it is known.
+
+    Returns:
+        The cluster's name as far as the file tells it.
 
     Raises:
         InputError: A file cannot be read, or a wanted line is not a row of Key=Value pairs.
     """
-    cluster = "%c"
     for where, text in _logical_lines(path):
         if named := _CLUSTER.match(text):
             cluster = named[1].lower()
@@ -61,10 +67,13 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
         if include and depth == _DEEPEST_INCLUDE:
             raise InputError(f"{where}: files include each other more than {_DEEPEST_INCLUDE} deep")
         if include:
-            included = path.parent / include[1].replace("%c", cluster)
+            name = include[1].replace("%c", cluster)
+            included = path.parent / name
             if not included.exists():  # as in a copy of the folder, where files are included by absolute path
-                raise InputError(f"{where}: the file that it includes, {included}, is not there")
-            yield from read_lines(included, keys, depth + 1)
+                odd = _NO_NAME.search(name)
+                why = "; Slurm takes the path of one file, without quotes and patterns" if odd else ""
+                raise InputError(f"{where}: the file that it includes, {included}, is not there{why}")
+            cluster = yield from read_lines(included, keys, depth + 1, cluster)
         elif (first := _FIRST_KEY.match(text)) and first[1].lower() in keys:
             values: dict[str, str] = {}
             position = 0
@@ -75,6 +84,7 @@ def read_lines(path: Path, keys: Collection[str], depth: int = 0) -> Iterator[Co
                 values[match[1].lower()] = match[2] if match[2] is not None else match[3]
                 position = match.end()
             yield ConfLine(where, values)
+    return cluster
 
 
 def _logical_lines(path: Path) -> Iterator[tuple[str, str]]:

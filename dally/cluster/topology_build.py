@@ -105,7 +105,10 @@ def refuse_islands(parents: Mapping[str, str | None], heights: Mapping[str, int]
             raise InputError(f"switch {name} has no machines below it")
     roots = sorted(name for name, parent in parents.items() if parent is None)
     if len(roots) != 1:
-        raise InputError(f"the cluster is not connected: {len(roots)} top switches ({', '.join(roots[:5])})")
+        raise InputError(
+            f"the cluster is not connected: {len(roots)} top switches ({', '.join(roots[:5])}); put one "
+            "above them, and where no job may span two of them, islands = true at the top of the file"
+        )
 
 
 def switch_heights(leaves: Iterable[str], parents: Mapping[str, str | None]) -> dict[str, int]:

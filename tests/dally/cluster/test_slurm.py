@@ -145,6 +145,15 @@ def test_an_included_file_may_be_called_like_the_cluster(tmp_path: Path) -> None
     assert [machine.name for machine in cluster.machines] == ["m"]
 
 
+def test_an_included_file_may_name_the_cluster_and_be_included_by_an_included_one(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "name.conf").write_text("ClusterName=Lab\n")
+    (tmp_path / "parts" / "all.conf").write_text("Include %c_nodes.conf\n")
+    (tmp_path / "parts" / "lab_nodes.conf").write_text("NodeName=m Gres=gpu:1\n")
+    cluster = load(tmp_path, {"slurm.conf": "Include name.conf\nInclude parts/all.conf\n"})
+    assert [machine.name for machine in cluster.machines] == ["m"]
+
+
 def test_included_files_are_read_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "nodes.conf").write_text("NodeName=n[1-2] Gres=gpu:a100:4\n")
@@ -209,6 +218,8 @@ def changed(name: str, old: str, new: str) -> dict[str, str]:
             nodes("\nInclude /no/nodes.conf"),
             "slurm.conf, line 2: the file that it includes, /no/nodes.conf, is not there",
         ),
+        (nodes("Include nodes.d/*.conf"), r"nodes.d/\*.conf, is not there; Slurm takes the path of one file"),
+        (nodes("Include a.conf b.conf"), "a.conf b.conf, is not there; Slurm takes the path of one file"),
         (nodes("Include slurm.conf"), "include each other more than 8 deep"),
         (changed("gres.conf", "File=/dev/nvidia[0-7]", "Count=x"), "gres.conf, line 3: count 'x' is not"),
         (

@@ -191,7 +191,7 @@ def put(text: str, old: str, new: str) -> str:
             "gpu1 is on two switches: r1 and spine",
         ),
         (put(EXPLICIT, '"r[1-2]"', '"r[1-3]"'), "switch spine lists unknown switch r3"),
-        (put(EXPLICIT, '"r[1-2]"', '"r1"'), r"not connected: 2 top switches \(r2, spine\)"),
+        (put(EXPLICIT, '"r[1-2]"', '"r1"'), r"not connected: 2 top switches \(r2, spine\); put one above"),
         (put(EXPLICIT, 'name = "r2"', 'name = "r1"'), "switch r1 is defined twice"),
         (put(EXPLICIT, 'name = "r2"', 'name = "r2"\nswitches = "spine"'), "part of a cycle"),
         (

@@ -11,14 +11,20 @@ from dally.progress import STEP_FILE
 from slurm_plugin.config import Config
 from slurm_plugin.request import Request
 
+GUESS = "Dally can only guess what distance costs it"
 _COMMENT = re.compile(r"^\s*#.*$|\s#\s.*$", re.MULTILINE)
-_TRAP = r"(?:^|[;&({{])\s*trap\s[^\n]*(?:\b(?:SIG)?{name}|\s{number})\b"
+_TRAP = r"(?:^|[;&({{])\s*trap\s(?:'[^']*'|\"[^\"]*\")?[^\n]*(?:\b(?:SIG)?{name}|\s{number})\b"
 _HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+srun\b"
 """In a script of another language; srun, in the shell's place, passes the signal on to its tasks."""
 
 
 def advice(
-    request: Request, script: str, config: Config, plans_by: str = "", gpus: int | None = None
+    request: Request,
+    script: str,
+    config: Config,
+    plans_by: str = "",
+    gpus: int | None = None,
+    is_told: bool = False,
 ) -> Iterator[str]:
     """The lines for one job.
 
@@ -28,6 +34,7 @@ def advice(
         config: The site's.
         plans_by: What the site's policy plans by that a job without a profile must report; empty: nothing.
         gpus: GPUs that it asks for; None if they are not known.
+        is_told: A line on its plan says already that Dally can only guess.
     """
     if request.grace_s > config.longest_grace_s:
         yield (
@@ -38,19 +45,20 @@ def advice(
             f"warning: the script has no trap for {request.signal}, so this signal ends it before a "
             f"checkpoint is written; begin it with: trap : {request.signal}"
         )
-    guess = "Dally can only guess what distance costs it"
     ask = "`dally models` lists the models that it knows"
     if request.plan and is_transformer(request.model):
         return
     known = _models(config) if request.model else ()
     if known is not None and request.model not in known:
-        if request.model:
+        if request.model and not is_told:
             near = get_close_matches(request.model, known, n=1)
             ask = f"did you mean {near[0]}?" if near else ask
-            yield f"note: no profile of model {request.model}, so {guess}; {ask}"
-        # Distance costs one GPU nothing; of a plan without a model it was told what that means.
-        elif not request.plan and (gpus != 1 or max(request.max_gpus, request.max_copies) > 1):
-            yield f"note: no --model, so {guess}; {ask}"
+            if is_transformer(request.model):
+                ask = "say how it trains with --parallel and --global-batch"
+            yield f"note: no profile of model {request.model}, so {GUESS}; {ask}"
+        # Distance costs one GPU nothing.
+        elif not is_told and (gpus != 1 or max(request.max_gpus, request.max_copies) > 1):
+            yield f"note: no --model, so {GUESS}; {ask}"
         reports = request.progress and not request.progress.endswith(STEP_FILE)
         if plans_by and not (reports or request.companion_of):
             yield f"note: the policy plans by {plans_by}; report them with --progress=FILE, or it guesses"

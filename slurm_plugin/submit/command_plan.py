@@ -32,7 +32,7 @@ _HERE = re.compile(r"^(.*<<-?[ \t]*([\"']?)(\w+)\2.*)\n((?:.*\n)*?)[ \t]*\3[ \t]
 _INTO = re.compile(r"(?:(?<![0-9>])>\|?|\btee\s)\s*[\"']?([^\s\"'<>|;&]+)")
 _USED = re.compile(r"\$\w+|\$\{\w+\}")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
-_VALUE = r"(?:\s*=\s*|\s+)[\"']?([^\s\"'()]+)"
+_VALUE = r"(?:\s*=\s*|\s+)[\"']?(?!--)([^\s\"'();&|<>]+)"
 
 _MEGATRON = {
     "tp": "tensor-model-parallel-size",
@@ -131,7 +131,7 @@ def read_command(
             found = read(parts, read_any, gpus)
             if found is not None:
                 return found
-        return _deepspeed(parts, read_any)
+        return _deepspeed(parts, read_any, gpus)
     except _UnclearError as error:
         return CommandPlan(problem=str(error))
 
@@ -308,9 +308,9 @@ def _number(name: str, text: str) -> int:
 def _nemo(script: _Script, read_file: ReadFile, gpus: int | None) -> CommandPlan | None:
     """NeMo's overrides; its file may say more, so both tp and pp have to be among them."""
     prefix = r"\+{0,2}(?:model|trainer\.strategy)\."
-    numbers = _numbers(script, _NEMO, prefix)
-    if not numbers.keys() & {"tp", "pp"}:
+    if not any(script.option(_NEMO[axis], prefix) for axis in ("tp", "pp")):
         return None
+    numbers = _numbers(script, _NEMO, prefix)
     if missing := sorted({"tp", "pp"} - numbers.keys()):
         raise _UnclearError(f"{_NEMO[missing[0]]} is left to NeMo's configuration")
     plan = {key: str(numbers[key]) for key in _PLAN if key in numbers}
@@ -319,7 +319,7 @@ def _nemo(script: _Script, read_file: ReadFile, gpus: int | None) -> CommandPlan
     return CommandPlan(plan, numbers.get("batch", 0))
 
 
-def _deepspeed(script: _Script, read_file: ReadFile) -> CommandPlan | None:
+def _deepspeed(script: _Script, read_file: ReadFile, gpus: int | None) -> CommandPlan | None:
     """DeepSpeed's JSON file, of a training that is data-parallel only."""
     stage = _deepspeed_stage(script, read_file)
     if stage is None:
@@ -329,6 +329,9 @@ def _deepspeed(script: _Script, read_file: ReadFile) -> CommandPlan | None:
     micro, batch = config.get("train_micro_batch_size_per_gpu"), config.get("train_batch_size")
     if isinstance(micro, int):
         plan["micro"] = str(micro)
+        steps = config.get("gradient_accumulation_steps", 1)
+        if not isinstance(batch, int) and isinstance(steps, int):
+            batch = micro * steps * (gpus or 0)
     lengths = ("seq-length", "max_seq_length", "max-seq-length", "block_size")
     told = {value for name in lengths if (value := script.number(name)) is not None}
     if len(told) == 1:

@@ -164,7 +164,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     if changes_size and isinstance(told.get("batching"), str):
         variables[BATCHING] = str(told["batching"])
     plans_by, gpus = str(told.get("plans_by") or ""), asked_gpus(submission.settings)
-    notes = (*plan_notes, *advice(request, submission.script, config, plans_by, gpus))
+    notes = (*plan_notes, *advice(request, submission.script, config, plans_by, gpus, bool(plan_notes)))
     return SubmissionOutcome(_with(submission, added), request, notes, variables)
 
 

@@ -4,15 +4,17 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from math import ceil, prod
 from pathlib import Path
 from types import MappingProxyType
 
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan, plan_parts, plan_text
-from dally.profiles.parallel.transformer import is_transformer
+from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.words import plural
 from slurm_plugin.request import Request
+from slurm_plugin.submit.advice import GUESS
 from slurm_plugin.submit.command_plan import CommandPlan, read_command
 from slurm_plugin.submit.submission import Submission
 
@@ -35,6 +37,13 @@ def with_plan(
         InputError: What the user says is wrong or not enough.
     """
     gpus = asked_gpus(submission.settings)
+    if gpus and not (request.min_gpus or gpus) <= gpus <= (request.max_gpus or gpus):
+        limits = [
+            f"--{name}-gpus={most}"
+            for name, most in (("min", request.min_gpus), ("max", request.max_gpus))
+            if most
+        ]
+        raise InputError(f"the job asks sbatch for {plural(gpus, 'GPU')}, outside of {' and '.join(limits)}")
     script = f"{submission.script}\n{shlex.join(submission.rest[1:])}"
     exported = submission.settings.get("export") or variables.get("SBATCH_EXPORT") or "ALL"
     known = variables if exported.upper() == "ALL" else None  # or the job's environment is another one
@@ -50,7 +59,7 @@ def with_plan(
         if not parts:
             raise InputError("it names none")
         if not batch:
-            raise InputError("a plan needs --global-batch=N, the sequences of a step on all GPUs")
+            raise InputError("a plan needs the sequences of a step on all GPUs (--global-batch=N)")
         plan = TrainingPlan.parse(plan_text(parts), gpus or _fewest_gpus(parts))
         if gpus and gpus != plan.gpus:
             raise InputError(f"plan {plan} needs {plural(plan.gpus, 'GPU')}, not {gpus}")
@@ -62,22 +71,25 @@ def with_plan(
     except InputError as error:
         if said:
             raise
-        how = "--parallel" if request.model else "--model and --parallel"
+        how = "--parallel" if batch or not parts else "--global-batch"
+        how = how if request.model else f"--model and {how}"
         unread = f"no plan is read from the command line: {error}; say it with {how}"
         if request.batch:
             raise InputError(unread) from None
         told = found.problem if not model else is_transformer(model) and (found.plan or found.problem)
-        return request, (f"note: {unread}",) if told else ()
+        return request, (f"note: {unread}, or {GUESS}",) if told else ()
     told = f"plan {plan_text(parts)} and batch {batch}"
     if found.plan:
         told = f"{told} are read from the command line"
     if not model:
-        why = "but no --model names a transformer; without one, Dally can only guess what distance costs it"
+        why = f"but no --model names a transformer; without one, {GUESS}"
         return planned, (f"note: {told}, {why}; `dally step-time --help` lists them",)
     notes = [f"note: {told}; --parallel and --global-batch override"] if found.plan else []
     if not is_transformer(model):
+        near = get_close_matches(model.lower(), MODELS, n=1)
+        ask = f"; did you mean {near[0]}?" if near else ""
         notes.append(
-            f"note: model {model} is not a transformer that Dally knows, so its plan counts for nothing"
+            f"note: model {model} is not a transformer that Dally knows, so its plan counts for nothing{ask}"
         )
     return planned, tuple(notes)
 

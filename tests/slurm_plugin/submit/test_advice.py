@@ -13,6 +13,7 @@ from slurm_plugin.submit.advice import advice, handles
         "#!/bin/bash\ntrap : USR2\nsrun x\n",
         "#!/bin/bash\ntrap 'asked=yes' TERM SIGUSR2\nsrun x\n",
         "#!/bin/sh\nset -e; trap '' 12\nsrun x\n",
+        "#!/bin/bash\ntrap '\n  echo stop\n  touch stop\n' USR2\nsrun x\n",
         "#!/usr/bin/env python3\nimport signal\nsignal.signal(signal.SIGUSR2, note)\n",
         "#!/bin/bash\nexec srun python train.py\n",
     ],
@@ -56,3 +57,8 @@ def test_only_a_job_of_one_gpu_for_good_is_not_told_that_distance_is_guessed(
 ) -> None:
     lines = list(advice(request_, "", Config(partitions=("gpu",)), gpus=gpus))
     assert ("what distance costs it" in " ".join(lines)) == is_told
+
+
+def test_a_transformer_without_a_plan_is_asked_for_it() -> None:
+    (line,) = advice(Request(model="llama3-8b"), "", Config(partitions=("gpu",)), gpus=8)
+    assert line.endswith("; say how it trains with --parallel and --global-batch")

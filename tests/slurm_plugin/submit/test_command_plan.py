@@ -11,6 +11,8 @@ FILES = {
     "broken.toml": "[parallelism\n",
     "ds.json": '{"zero_optimization": {"stage": 3}, "train_batch_size": 64, '
     '"train_micro_batch_size_per_gpu": 2}',
+    "micro.json": '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 2, '
+    '"gradient_accumulation_steps": 4}',
     "auto.json": '{"zero_optimization": {"stage": 2}, "train_batch_size": "auto"}',
 }
 
@@ -160,6 +162,14 @@ def test_deepspeed_has_a_file() -> None:
     assert read("deepspeed train.py --deepspeed auto.json").batch == 0
 
 
+def test_deepspeed_s_batch_follows_from_that_of_a_gpu_and_the_steps_between_updates() -> None:
+    command = (
+        "deepspeed train.py --deepspeed --deepspeed_config micro.json; deepspeed eval.py --deepspeed --x"
+    )
+    assert read(command, gpus=16).batch == 2 * 4 * 16
+    assert read(command).batch == 0, "the batch of one GPU, and no number of them"
+
+
 JSON = '{"zero_optimization": {"stage": 3}, "train_batch_size": %s}'
 
 
@@ -196,6 +206,14 @@ def test_what_the_script_writes_is_not_guessed_either(text: str, problem: str) -
     assert read(f"{text}x --deepspeed a.json").problem == problem
 
 
-@pytest.mark.parametrize("script", ["", "python train.py --batch-size 8", "# --tensor-model-parallel-size 8"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "",
+        "python train.py --batch-size 8",
+        "# --tensor-model-parallel-size 8",
+        "x ++model.micro_batch_size=4,8",
+    ],
+)
 def test_other_scripts_tell_nothing(script: str) -> None:
     assert read_command(script, FILES.get) is None

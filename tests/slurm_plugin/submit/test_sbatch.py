@@ -469,3 +469,11 @@ def test_a_plan_on_the_scripts_command_line_is_told_with_a_note(site: StubbedSit
     )
     assert "no profile of model" not in done.stderr
     assert "Dally: model llama3-8b, plan tp=4,sequence=9 with batches of 2, never preempted" in done.stdout
+
+
+def test_one_line_tells_of_a_plan_that_is_unclear_and_a_model_that_is_not_named(site: StubbedSite) -> None:
+    site.write("#!/bin/sh\n#SBATCH --gpus=8\nx --tensor-model-parallel-size $TP\n")
+    (line,) = site.submit("--dry-run", "job.sh").stderr.splitlines()
+    assert line.startswith(
+        "dally-sbatch: note: no plan is read from the command line: tensor-model-parallel-size"
+    )

@@ -90,7 +90,10 @@ def test_the_model_may_be_spelled_out_by_the_script() -> None:
     ("line", "message"),
     [
         ("--parallel=tp=8 --global-batch=8 job.sh", "plan: 'tp=8' lacks the tokens of a sequence"),
-        ("--parallel=tp=8,sequence=9 job.sh", "a plan needs --global-batch=N, the sequences of a step"),
+        (
+            "--parallel=tp=8,sequence=9 job.sh",
+            "a plan needs the sequences of a step on all GPUs (--global-batch=N)",
+        ),
         (
             "--global-batch=8 job.sh",
             "no plan is read from the command line: it names none; say it with --model and --parallel",
@@ -121,7 +124,7 @@ def test_a_plan_that_cannot_be_read_is_said_where_it_would_count(model: str) -> 
     assert notes == (
         (
             "note: no plan is read from the command line: tensor-model-parallel-size is $TP; "
-            "say it with --parallel",
+            "say it with --parallel, or Dally can only guess what distance costs it",
         )
         if model == "llama3-70b"
         else ()
@@ -130,7 +133,15 @@ def test_a_plan_that_cannot_be_read_is_said_where_it_would_count(model: str) -> 
 
 def test_a_plan_that_cannot_be_read_is_said_of_a_job_without_a_model() -> None:
     _, (note,) = submit("job.sh", MEGATRON.replace(" 8 ", " $TP "))
-    assert note.endswith("tensor-model-parallel-size is $TP; say it with --model and --parallel")
+    assert "tensor-model-parallel-size is $TP; say it with --model and --parallel, or Dally can" in note
+
+
+def test_a_plan_that_lacks_its_batch_only_asks_for_that() -> None:
+    script = MEGATRON.replace("--global-batch-size 256", "")
+    request, (note,) = submit("--model=llama3-70b job.sh", script)
+    assert not request.plan
+    assert "(--global-batch=N); say it with --global-batch, or Dally can" in note
+    assert submit("--model=llama3-70b --global-batch=256 job.sh", script)[0].plan == READ
 
 
 def test_a_plan_without_a_known_transformer_is_told_to_be_useless() -> None:
@@ -151,7 +162,27 @@ def test_a_plan_without_a_known_transformer_is_told_to_be_useless() -> None:
 def test_one_line_tells_of_a_plan_without_a_model(line: str, script: str, told: str) -> None:
     request, (note,) = submit(line, script)
     assert note.startswith(f"note: plan {told}, but no --model names a transformer; without one, Dally can")
-    assert list(advice(request, script, Config(partitions=("gpu",)))) == []
+    assert list(advice(request, script, Config(partitions=("gpu",)), is_told=True)) == []
+
+
+def test_a_name_close_to_a_transformers_is_asked_about() -> None:
+    _, (note,) = submit("--model=Llama-3-70B --parallel=tp=8,sequence=9 --global-batch=8 job.sh")
+    assert note.endswith("so its plan counts for nothing; did you mean llama3-70b?")
+
+
+@pytest.mark.parametrize(
+    ("line", "limits"),
+    [
+        ("--gpus-per-node=4 --min-gpus=8 job.sh", "4 GPUs, outside of --min-gpus=8"),
+        (
+            "-N2 --gpus-per-node=8 --min-gpus=2 --max-gpus=8 job.sh",
+            "16 GPUs, outside of --min-gpus=2 and --max-gpus=8",
+        ),
+    ],
+)
+def test_a_range_without_the_usual_size_is_refused(line: str, limits: str) -> None:
+    with pytest.raises(InputError, match=f"^the job asks sbatch for {limits}$"):
+        submit(line)
 
 
 def test_jobs_without_a_plan_are_told_nothing() -> None:

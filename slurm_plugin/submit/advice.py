@@ -14,8 +14,8 @@ from slurm_plugin.request import Request
 GUESS = "Dally can only guess what distance costs it"
 _COMMENT = re.compile(r"^\s*#.*$|\s#\s.*$", re.MULTILINE)
 _TRAP = r"(?:^|[;&({{])\s*trap\s(?:'[^']*'|\"[^\"]*\")?[^\n]*(?:\b(?:SIG)?{name}|\s{number})\b"
-_HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+srun\b"
-"""In a script of another language; srun, in the shell's place, passes the signal on to its tasks."""
+_HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+(?:srun|\S*python[\d.]*)\b"
+"""In a script of another language, or a program in the shell's place; srun passes it on to its tasks."""
 
 
 def advice(

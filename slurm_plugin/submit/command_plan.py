@@ -20,7 +20,7 @@ ReadFile = Callable[[str], str | None]
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\n")
-_SET = re.compile(r"(?<![\w.$\"'{-])(\w+)\+?=|\b(?:for|read)\s+(\w+)", re.MULTILINE)
+_SET = re.compile(r"(?<![\w.$\"'{-])(\w+)[-+*/%]?=|\b(?:for|read)\s+(\w+)", re.MULTILINE)
 _PLAIN = r"[\"']?([\w./-]+)[\"']?"
 _SET_PLAINLY = re.compile(rf"^(?:export\s+)?(\w+)={_PLAIN}\s*;?\s*$", re.MULTILINE)
 _DEFAULT = re.compile(rf"\$\{{([A-Za-z_]\w*):-{_PLAIN}\}}")
@@ -32,7 +32,7 @@ _HERE = re.compile(r"^(.*<<-?[ \t]*([\"']?)(\w+)\2.*)\n((?:.*\n)*?)[ \t]*\3[ \t]
 _INTO = re.compile(r"(?:(?<![0-9>])>\|?|\btee\s)\s*[\"']?([^\s\"'<>|;&]+)")
 _USED = re.compile(r"\$\w+|\$\{\w+\}")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
-_VALUE = r"(?:\s*=\s*|\s+)[\"']?(?!--)([^\s\"'();&|<>]+)"
+_VALUE = r"(?:\s*=\s*|\s+)[\"']?(?!--)(\$\([^\n)]*\)+|[^\s\"'();&|<>]+)"
 
 _MEGATRON = {
     "tp": "tensor-model-parallel-size",

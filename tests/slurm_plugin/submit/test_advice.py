@@ -16,6 +16,7 @@ from slurm_plugin.submit.advice import advice, handles
         "#!/bin/bash\ntrap '\n  echo stop\n  touch stop\n' USR2\nsrun x\n",
         "#!/usr/bin/env python3\nimport signal\nsignal.signal(signal.SIGUSR2, note)\n",
         "#!/bin/bash\nexec srun python train.py\n",
+        "#!/bin/bash\nexec /opt/venv/bin/python3.12 train.py\n",
     ],
 )
 def test_a_handler_is_seen(script: str) -> None:
@@ -30,6 +31,8 @@ def test_a_handler_is_seen(script: str) -> None:
         "#!/bin/bash\n#SBATCH --signal=USR2@60\nsrun x  # it has a handler of SIGUSR2\n",
         "#!/bin/bash\ntrap : USR1\nsrun x --seed 12\n",
         "#!/bin/bash\nsrun exec-trap USR2\n",
+        "#!/bin/bash\nexec torchrun train.py\n",
+        "#!/bin/bash\nexec > log.txt\npython train.py\n",
     ],
 )
 def test_no_handler_is_seen(script: str) -> None:

@@ -110,12 +110,13 @@ def test_experts_and_other_options_of_megatron_are_read() -> None:
     ("script", "problem"),
     [
         ("x --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
+        ("TP=4\n((TP*=2))\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
         ("TP=4\nTP=8\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
         ("if big; then\n  TP=8\nfi\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
         ("for TP in 1 2; do\nx --tensor-model-parallel-size $TP\ndone", "tensor-model-parallel-size is $TP"),
         ("TP=$1\nx --tensor-model-parallel-size $TP", "tensor-model-parallel-size is $TP"),
         ("x --tensor-model-parallel-size ${TP:-8}", "tensor-model-parallel-size is ${TP:-8}"),
-        ("x --tensor-model-parallel-size $((2*4))", "tensor-model-parallel-size is $"),
+        ("x --tensor-model-parallel-size $((2*4))", "tensor-model-parallel-size is $((2*4))"),
         (
             "x --tensor-model-parallel-size 4\ny --tensor-model-parallel-size 8",
             "tensor-model-parallel-size is given as 4 and as 8",

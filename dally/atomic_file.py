@@ -12,8 +12,15 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> Non
     nothing behind.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written; the error names the file, not the one beside it.
     """
+    try:
+        _write(path, content, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write(path: Path, content: str | bytes, mode: int) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

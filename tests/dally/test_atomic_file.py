@@ -33,3 +33,11 @@ def test_a_failure_leaves_the_old_text_and_nothing_else(
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "missing" / "a.txt", tmp_path / "folder"):
+        with pytest.raises(OSError) as error:
+            write_atomically(path, "new")
+        assert (error.value.filename, error.value.filename2) == (str(path), None)

@@ -74,7 +74,10 @@ def read_tables(path: Path) -> dict[str, Table]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return {name: _read_table(rows) for name, rows in data.items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, SyntaxError) as error:
+    except (KeyError, AttributeError, TypeError) as error:
+        form = "must be a JSON object of GPU types, each with the rates of jobs"
+        raise InputError(f"{path} is not a table of Gavel's form: {form}") from error
+    except (OSError, ValueError, RecursionError, SyntaxError) as error:
         raise InputError(f"{path} is not a table of Gavel's form: {error}") from error
 
 

@@ -120,6 +120,9 @@ def test_a_file_that_is_not_gavels_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('{"k80": {"ResNet-18": {"null": 1}}}')
     with pytest.raises(InputError, match=r"t\.json is not a table of Gavel's form"):
         gavel_profiles(tmp_path / "t.json")
+    (tmp_path / "t.json").write_text("[]")
+    with pytest.raises(InputError, match=r"Gavel's form: must be a JSON object of GPU types"):
+        gavel_profiles(tmp_path / "t.json")
 
 
 def test_gavels_4_and_8_servers_are_predicted_from_2_by_the_ring_factor(gavel_table: Path) -> None:

@@ -15,7 +15,7 @@ from dally.cluster.slurm_topology import (
 )
 from dally.cluster.topology import LeftOut
 from dally.cluster.topology_build import SwitchEntry, Wiring, wire
-from dally.config_text import naming
+from dally.config_text import naming, read_text
 from dally.errors import InputError
 
 _FLAT = ("topology/flat", "topology/default", "topology/none")
@@ -38,7 +38,11 @@ def topology_file(conf: SlurmConf) -> Path | None:
         valid = ", ".join((*_WITH_FILE, *_FLAT))
         raise InputError(f"{conf.path}: TopologyPlugin={plugin} is not supported; supported: {valid}")
     path = conf.path.with_name("topology.conf")
-    return path if path.exists() else None
+    if not path.exists():
+        return None
+    # The file that comes with Slurm has comments only; where no plugin is named, it means nothing.
+    lines = map(str.strip, read_text(path, "replace").split("\n"))
+    return path if plugin or any(line and not line.startswith("#") for line in lines) else None
 
 
 def network_of(conf: SlurmConf, path: Path | None, nodes: Sequence[str]) -> SlurmNetwork:

@@ -139,6 +139,11 @@ def test_comments_may_hold_any_bytes_as_for_slurm(tmp_path: Path) -> None:
         assert [machine.gpus for machine in load_cluster(path).machines] == [4, 4]
 
 
+def test_a_topology_file_of_comments_means_nothing_where_no_plugin_is_named(tmp_path: Path) -> None:
+    cluster = load(tmp_path, nodes("NodeName=n[1-2] Gres=gpu:1\n") | {"topology.conf": "# SwitchName=s\n\n"})
+    assert cluster.levels == ("machine", "network")
+
+
 def test_an_included_file_may_be_called_like_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "lab_nodes.conf").write_text("NodeName=m Gres=gpu:1\n")
     cluster = load(tmp_path, {"slurm.conf": "ClusterName=Lab\nInclude %c_nodes.conf\n"})

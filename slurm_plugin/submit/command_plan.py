@@ -159,7 +159,7 @@ class _Script:
         Raises:
             _UnclearError: It has two values, or one that only the shell knows.
         """
-        given = re.findall(rf"(?<![\w.-]){dashes}{re.escape(name)}{_VALUE}", self._text)
+        given = re.findall(rf"(?<![\w.-]){dashes}{_spelled(name)}{_VALUE}", self._text)
         values = {self._plain(name, value) for value in given}
         if len(values) > 1:
             raise _UnclearError(f"{name} is given as {' and as '.join(sorted(values))}")
@@ -176,7 +176,7 @@ class _Script:
 
     def has(self, name: str) -> bool:
         """Whether an option is there."""
-        return re.search(rf"(?<![\w.-])--{re.escape(name)}(?![\w-])", self._text) is not None
+        return re.search(rf"(?<![\w.-])--{_spelled(name)}(?![\w-])", self._text) is not None
 
     def written(self, file: str) -> str | None:
         """What the script itself writes into a file, by a here-document; None if it writes none.
@@ -211,6 +211,11 @@ class _Script:
         if often != 1 or variable[1] not in plainly:
             raise _UnclearError(f"{name} is {value}")
         return plainly[variable[1]]
+
+
+def _spelled(name: str) -> str:
+    """An option's name as a pattern; torchtitan and others take `-` for `_`."""
+    return re.escape(name).replace("_", "[-_]")
 
 
 def _numbers(script: _Script, options: Mapping[str, str], dashes: str = "--") -> dict[str, int]:
@@ -307,10 +312,10 @@ def _number(name: str, text: str) -> int:
 
 def _nemo(script: _Script, read_file: ReadFile, gpus: int | None) -> CommandPlan | None:
     """NeMo's overrides; its file may say more, so both tp and pp have to be among them."""
-    prefix = r"\+{0,2}(?:model|trainer\.strategy)\."
+    prefix = r"\+{0,2}(?:model|trainer\.strategy|data)\."
     if not any(script.option(_NEMO[axis], prefix) for axis in ("tp", "pp")):
         return None
-    numbers = _numbers(script, _NEMO, prefix)
+    numbers = _numbers(script, {"sequence": "seq_length"}, prefix) | _numbers(script, _NEMO, prefix)
     if missing := sorted({"tp", "pp"} - numbers.keys()):
         raise _UnclearError(f"{_NEMO[missing[0]]} is left to NeMo's configuration")
     plan = {key: str(numbers[key]) for key in _PLAN if key in numbers}
@@ -324,6 +329,9 @@ def _deepspeed(script: _Script, read_file: ReadFile, gpus: int | None) -> Comman
     stage = _deepspeed_stage(script, read_file)
     if stage is None:
         return None
+    for axis in ("pipe", "pipeline", "model", "tensor", "sequence"):
+        if (size := script.number(f"{axis}_parallel_size")) not in (None, 1):
+            raise _UnclearError(f"{axis}_parallel_size is {size}, and of DeepSpeed only plans of dp are read")
     config = _deepspeed_config(script, read_file)
     plan = {"zero": stage}
     micro, batch = config.get("train_micro_batch_size_per_gpu"), config.get("train_batch_size")

@@ -19,7 +19,7 @@ from slurm_plugin.submit.command_plan import CommandPlan, read_command
 from slurm_plugin.submit.submission import Submission
 
 _OF_GPUS = re.compile(r"(?:gres[:/])?gpu(?:[:=(]|$)")
-_GPUS = re.compile(r"(?:(?:gres[:/])?gpu(?:[:=]|$))?(?:[A-Za-z][\w.-]*(?:[:=]|$))?([0-9]{1,9})?")
+_GPUS = re.compile(r"(?:(?:gres[:/])?gpu(?:[:=]|$))?(?:(?=[\d.]*[A-Za-z])[\w.-]+(?:[:=]|$))?([0-9]{1,9})?")
 _LARGEST_FILE = 1_000_000
 
 

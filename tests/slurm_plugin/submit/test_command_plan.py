@@ -126,6 +126,7 @@ def test_experts_and_other_options_of_megatron_are_read() -> None:
         ("x --job.config_file broken.toml", "broken.toml cannot be read"),
         ("x --job.config_file hsdp.toml", "parallelism.data_parallel_replicate_degree is 2"),
         ("x --deepspeed_config lost.json", "lost.json cannot be read"),
+        ("x --pipe-parallel-size 4 --deepspeed_config ds.json", "pipe_parallel_size is 4, and of DeepSpeed"),
         (
             "x model.tensor_model_parallel_size=8",
             "pipeline_model_parallel_size is left to NeMo's configuration",
@@ -144,6 +145,7 @@ def test_torchtitan_has_a_file_and_options_over_it() -> None:
     )
     assert found.plan == {"tp": "8", "pp": "2", "zero": "3", "micro": "1", "sequence": "8192"}
     assert (found.batch, found.model) == (2 * 64 // 16, "llama3-70b")
+    assert read("x --job.config-file titan.toml --parallelism.tensor-parallel-degree 4").plan["tp"] == "4"
     assert read("x --job.config_file titan.toml").batch == 0, "the batch of one GPU, and no number of them"
 
 
@@ -155,6 +157,15 @@ def test_nemo_has_overrides() -> None:
     )
     assert found.plan == {"tp": "8", "pp": "4", "zero": "1", "micro": "1", "sequence": "4096"}
     assert found.batch == 256
+
+
+def test_nemo_2_has_the_batch_among_the_data() -> None:
+    found = read(
+        "nemo llm pretrain --factory llama3_8b trainer.strategy.tensor_model_parallel_size=2"
+        " trainer.strategy.pipeline_model_parallel_size=1 data.global_batch_size=64 data.micro_batch_size=1"
+        " data.seq_length=4096"
+    )
+    assert found == CommandPlan({"tp": "2", "pp": "1", "micro": "1", "sequence": "4096"}, 64)
 
 
 def test_deepspeed_has_a_file() -> None:

@@ -213,6 +213,8 @@ def test_jobs_without_a_plan_are_told_nothing() -> None:
         ({"gres": "gpumem:4"}, None),
         ({"gres": "gpu:a100:2,gpu:v100:2"}, None),
         ({"gpus": "a100"}, 1),
+        ({"gres": "gpu:1g.10gb:1"}, 1),
+        ({"gpus-per-node": "1g.10gb", "nodes": "2"}, 2),
         ({"gpus": "a100:2,v100:1"}, None),
         ({}, None),
     ],

@@ -241,7 +241,8 @@ def _understood(request: Request | None, submission: Submission) -> str:
     else:
         parts.append(f"writes a checkpoint on {request.signal} within {request.grace_s} s")
     if request.min_gpus or request.max_gpus:
-        parts.append(f"{request.min_gpus or 'as asked'} to {request.max_gpus or 'as asked'} GPUs")
+        least, most = (gpus or "what it asks for" for gpus in (request.min_gpus, request.max_gpus))
+        parts.append(f"GPUs from {least} to {most}")
     if request.max_copies > 1:
         parts.append(f"up to {request.max_copies} copies")
     if request.progress:

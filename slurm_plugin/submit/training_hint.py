@@ -70,7 +70,8 @@ def with_plan(
         planned = replace(request, plan=plan_text(parts), batch=batch, model=model)
     except InputError as error:
         if said:
-            raise
+            unread = f"; of the command line nothing is read: {found.problem}" if found.problem else ""
+            raise InputError(f"{error}{unread}") from None
         how = "--parallel" if batch or not parts else "--global-batch"
         how = how if request.model else f"--model and {how}"
         unread = f"no plan is read from the command line: {error}; say it with {how}"

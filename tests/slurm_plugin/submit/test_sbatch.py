@@ -477,3 +477,14 @@ def test_one_line_tells_of_a_plan_that_is_unclear_and_a_model_that_is_not_named(
     assert line.startswith(
         "dally-sbatch: note: no plan is read from the command line: tensor-model-parallel-size"
     )
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (["--min-gpus=2"], "GPUs from 2 to what it asks for"),
+        (["--min-gpus=2", "--max-gpus=8"], "GPUs from 2 to 8"),
+    ],
+)
+def test_a_dry_run_tells_the_range_of_gpus(site: StubbedSite, limits: list[str], told: str) -> None:
+    assert told in site.submit("--dry-run", "--model=vgg11", *limits, "job.sh").stdout

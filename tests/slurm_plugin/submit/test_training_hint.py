@@ -136,6 +136,13 @@ def test_a_plan_that_cannot_be_read_is_said_of_a_job_without_a_model() -> None:
     assert "tensor-model-parallel-size is $TP; say it with --model and --parallel, or Dally can" in note
 
 
+def test_why_the_script_adds_nothing_to_a_plan_is_told_where_that_plan_lacks_something() -> None:
+    with pytest.raises(
+        InputError, match=r"lacks the tokens .*; of the command line nothing is read: tensor-"
+    ):
+        submit("--global-batch=256 --parallel=tp=8 job.sh", MEGATRON.replace(" 8 ", " $TP "))
+
+
 def test_a_plan_that_lacks_its_batch_only_asks_for_that() -> None:
     script = MEGATRON.replace("--global-batch-size 256", "")
     request, (note,) = submit("--model=llama3-70b job.sh", script)

@@ -90,7 +90,7 @@ def read_submission(
     if given.keys() & {"help", "version"}:
         return Submission((), (), {}, given)
     positional = line.rest[1:] if line.rest[:1] == ("--",) else line.rest
-    _refuse_script(given.get("model"), bool(positional) or "wrap" in given)
+    _refuse_script(given, bool(positional) or "wrap" in given)
     stdin = None if positional or "wrap" in given else read_stdin()
     script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
     if positional and positional[0] != ":":
@@ -257,14 +257,19 @@ def learn_folder(submission: Submission) -> Path | None:
     return Path.cwd() / (submission.settings.get("chdir") or "") / os.path.expanduser(folder)
 
 
-def _refuse_script(model: str | None, has_script: bool) -> None:
-    """Refuse a script in the place of a model: its user forgot the model's name, or the `=`.
+def _refuse_script(given: Mapping[str, str | None], has_script: bool) -> None:
+    """Refuse a script in the place of a value: its user forgot the value, or the `=`.
 
     Raises:
-        InputError: It is one by its name, or a file where no script is given.
+        InputError: It is one by its name, in a model's place also where a script is given, or a file in a
+            model's place where none is.
     """
+    model = given.get("model")
     if model and (model.endswith(_SCRIPTS) or (not has_script and Path(model).is_file())):
         raise InputError(f"--model is {model!r}, which is a script; say --model=NAME, then the script")
+    for name in () if has_script else _REQUEST:
+        if (value := given.get(name) or "").endswith(_SCRIPTS):
+            raise InputError(f"--{name} is {value!r}, which is a script; say --{name}=VALUE, then the script")
 
 
 def _read_script(name: str, chdir: str | None, path: str) -> str:
@@ -337,7 +342,7 @@ def _dally_lines(script: str) -> dict[str, str | None]:
         word = found.rest[0] if found.rest else f"--{unknown[0]}"
         raise InputError(f"{word!r} on a #DALLY line; valid: --{', --'.join(_REQUEST)}")
     asked = _checked(found, _REQUEST)
-    _refuse_script(asked.get("model"), has_script=True)
+    _refuse_script(asked, has_script=True)
     return asked
 
 

@@ -332,3 +332,11 @@ def test_each_mark_has_its_own_lines() -> None:
 def test_where_a_job_may_run_is_told_to_dally(line: str, asked: tuple[str, int, int]) -> None:
     request = build_request(read(f"{line} job.sh"), "ab")
     assert (request.nodes, request.switches, request.switch_wait_s) == asked
+
+
+def test_a_script_in_the_place_of_any_value_is_refused_where_no_script_is_given() -> None:
+    with pytest.raises(
+        InputError, match=r"^--progress is 'job\.sh', which is a script; say --progress=VALUE"
+    ):
+        read("--gpus=1 --progress job.sh")
+    assert read("--progress=steps.job job.sh").asked == {"progress": "steps.job"}

@@ -27,7 +27,7 @@ _MODEL = re.compile(r"[\w.:+=,-]{1,256}", re.ASCII)
 _PLAN = re.compile(r"[a-z0-9=,-]{1,256}")
 _SIGNAL = re.compile("|".join(SIGNALS))
 _TAG = re.compile(r"[0-9a-f]{1,32}")
-_FILE = re.compile(r"/[^\x00-\x1f\x7f]{1,511}")
+_FILE = re.compile(r"/[^\x00-\x1f\x7f\ud800-\udfff]{1,511}")
 _NODES = re.compile(r"[\w.,\[\]-]{1,1024}", re.ASCII)
 _NUMBER = re.compile("[0-9]{1,10}", re.ASCII)
 _MOST_GPUS = 1_000_000
@@ -83,7 +83,9 @@ class Request:
         _check("plan", self.plan, _PLAN, "like tp=8,pp=4,sequence=8192 (at most 256 bytes)")
         _check("checkpoint signal", self.signal, _SIGNAL, f"one of {', '.join(SIGNALS)}")
         _check("tag", self.tag, _TAG, "hexadecimal digits")
-        _check("progress file", self.progress, _FILE, "a path that begins with / (at most 512 bytes)")
+        _check(
+            "progress file", self.progress, _FILE, "a path that begins with /, in UTF-8 (at most 512 bytes)"
+        )
         _check("companion-of", self.companion_of, _NUMBER, "the number of a job")
         _check("nodelist", self.nodes, _NODES, "names of nodes (at most 1024 bytes)")
         if self.companion_of and not self.signal:

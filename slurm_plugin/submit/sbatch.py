@@ -102,8 +102,8 @@ def main() -> None:
         for note in (*overlooked(submission), *outcome.notes):
             print(f"dally-sbatch: {note}", file=sys.stderr)
         if "dry-run" in submission.asked:
-            print(shlex.join(outcome.command))
-            print(_understood(outcome.request, submission))
+            told = f"{shlex.join(outcome.command)}\n{_understood(outcome.request, submission)}\n"
+            sys.stdout.buffer.write(os.fsencode(told))  # the words of the user may be no text
             return
         os.environ.update(outcome.variables)
         if folder := _learn_folder(submission):

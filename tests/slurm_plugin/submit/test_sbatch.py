@@ -75,7 +75,7 @@ class StubbedSite:
             },
         )
         return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+            done.args, done.returncode, os.fsdecode(done.stdout), done.stderr.decode()
         )
 
     @property
@@ -488,3 +488,15 @@ def test_one_line_tells_of_a_plan_that_is_unclear_and_a_model_that_is_not_named(
 )
 def test_a_dry_run_tells_the_range_of_gpus(site: StubbedSite, limits: list[str], told: str) -> None:
     assert told in site.submit("--dry-run", "--model=vgg11", *limits, "job.sh").stdout
+
+
+def test_words_that_are_no_text_are_shown_and_a_path_of_these_is_refused_in_a_line(site: StubbedSite) -> None:
+    odd = os.fsdecode(b"\xe9")
+    shown = site.submit(
+        "--dry-run", "--model=vgg11", f"--job-name=a{odd}", "job.sh", PYTHONIOENCODING="utf-8:strict"
+    )
+    assert (shown.returncode, "Traceback" in shown.stderr) == (0, False)
+    assert f"--job-name=a{odd}" in shown.stdout
+    refused = site.submit(f"--progress=/tmp/{odd}", "job.sh")
+    assert refused.returncode == 1
+    assert re.fullmatch("dally-sbatch: progress file is .*, in UTF-8 .*\n", refused.stderr)

@@ -98,6 +98,10 @@ class LazyGroup(click.Group):
             self._fail(f"{error} ({error.hint})" if error.hint else str(error))
         except OSError as error:
             self._fail(f"{error.filename or 'cannot write'}: {error.strerror}")
+        except UnicodeEncodeError as error:  # names of files may be any bytes, what we write may not
+            odd = error.object[error.start : error.end]
+            word = next((word for word in error.object.split() if odd in word), odd)
+            self._fail(f"{word[:99]!a} cannot be written in {error.encoding}; rename it")
         return result
 
     def _fail(self, message: str) -> NoReturn:

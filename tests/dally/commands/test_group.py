@@ -62,3 +62,14 @@ def test_a_package_that_is_broken_is_named_with_its_error(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingModuleError, match=r"^json cannot be imported: cannot import name 'nothing_of"):
         import_optional("halfdone")
+
+
+def test_a_name_that_is_no_text_is_told_in_a_line(tmp_path: Path) -> None:
+    trace = tmp_path / os.fsdecode(b"\xe9.csv")
+    trace.write_text("job_id,submit_s,gpus,duration_s\n1,0,8,100\n")
+    out = str(tmp_path / "out")
+    done = dally("simulate", f"--trace={trace}", "--cluster=demo", "--policy=fifo", f"--out={out}")
+    assert done.exit_code == 1
+    assert done.stderr.count("\n") == 1
+    assert r"\udce9.csv" in done.stderr
+    assert done.stderr.endswith(" cannot be written in utf-8; rename it\n")

@@ -1,10 +1,13 @@
 """The two worlds that the contract tests run in: the fake Slurm, and a real one on this machine."""
 
+import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import Protocol
 
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.orders import Order
+from slurm_plugin.client.pyslurm_backend import PyslurmSlurm
 from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.patience import LONGEST_S, wait_until
@@ -78,7 +81,11 @@ class RealWorld:
 
     def __init__(self, local_slurm: LocalSlurm):
         self.local_slurm = local_slurm
-        self.slurm: Slurm = CommandLine(local_slurm.environment, timeout_s=LONGEST_S)
+        self.slurm = self.reach(LONGEST_S)
+
+    def reach(self, timeout_s: float) -> Slurm:
+        """Access to it; commands may take so long, seconds."""
+        return CommandLine(self.local_slurm.environment, timeout_s=timeout_s)
 
     def submit(self, spec: SubmitSpec) -> str:
         """Submit by sbatch a script that sleeps."""
@@ -131,12 +138,12 @@ class RealWorld:
     def stop_answering(self) -> None:
         """Freeze slurmctld, and do not wait long for it."""
         self.local_slurm.pause_controller()
-        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=0.5)
+        self.slurm = self.reach(0.5)
 
     def answer_again(self) -> None:
         """Let slurmctld go on."""
         self.local_slurm.resume_controller()
-        self.slurm = CommandLine(self.local_slurm.environment, timeout_s=LONGEST_S)
+        self.slurm = self.reach(LONGEST_S)
 
     def clean(self) -> None:
         """Bring the cluster back to how it was: no jobs, no reservations, all nodes idle."""
@@ -154,6 +161,17 @@ class RealWorld:
 
     def _idle(self) -> bool:
         return all(node.state_name == "idle" for node in self.slurm.nodes())
+
+
+class PyslurmWorld(RealWorld):
+    """Real Slurm, reached by pyslurm, of which a process reads slurm.conf just once."""
+
+    def reach(self, timeout_s: float) -> Slurm:
+        """Access to it; commands may take so long, seconds."""
+        names = ("SLURM_CONF", "SLURM_BITSTR_LEN")
+        commands = CommandLine(self.local_slurm.environment, timeout_s=timeout_s)
+        os.environ.update({name: commands.environment[name] for name in names})
+        return PyslurmSlurm(import_module("pyslurm"), commands)
 
 
 def find(world: SlurmWorld, job_id: str) -> SlurmJob:

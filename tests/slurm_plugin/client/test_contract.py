@@ -1,7 +1,8 @@
-"""What the controller relies on of any Slurm, tried on the fake and on a real one."""
+"""What the controller relies on of any Slurm, tried on the fake and on a real one, by pyslurm where it is."""
 
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from tests.slurm_plugin.contract import (
     FakeWorld,
+    PyslurmWorld,
     RealWorld,
     SlurmWorld,
     find,
@@ -34,6 +36,7 @@ from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.fake_job import FakeNode, SubmitSpec
 
 ALICE, BOB = "dally-alice", "dally-bob"
+REAL = {"real": RealWorld, **({"pyslurm": PyslurmWorld} if find_spec("pyslurm") else {})}
 NODE_JOB = SubmitSpec(user=ALICE, gpus_per_node=8)
 PAIR_JOB = SubmitSpec(user=ALICE, gpus_per_node=8, nodes=2)
 
@@ -49,7 +52,7 @@ def one_slurm(users: tuple[str, ...]) -> Iterator[LocalSlurm]:
     local_slurm.stop()
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slurm)])
+@pytest.fixture(params=["fake", *(pytest.param(name, marks=pytest.mark.slurm) for name in REAL)])
 def world(request: pytest.FixtureRequest) -> Iterator[SlurmWorld]:
     if request.param == "fake":
         nodes = [
@@ -58,7 +61,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[SlurmWorld]:
         ]
         yield FakeWorld(FakeSlurm(nodes, completing_s=0.1))
         return
-    real = RealWorld(request.getfixturevalue("one_slurm"))
+    real = REAL[request.param](request.getfixturevalue("one_slurm"))
     yield real
     real.clean()
 

@@ -112,8 +112,12 @@ class JobTransitions:
     # Waiting.
 
     def queue(self, managed: ManagedJob, now: float) -> None:
-        """Put a job into the policy's queue: nothing but a placement is missing."""
+        """Put a job into the policy's queue: nothing but a placement is missing.
+
+        The priority that it had is of before, and others may have new ones by now.
+        """
         self._begin_wait(managed, now)
+        managed.history = replace(managed.history, priority=0.0)
         self._submit(managed, now)
         self._enter(managed, JobEvent.QUEUE, PendingPhase(now, "in the queue"))
 

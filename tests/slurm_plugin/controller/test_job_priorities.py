@@ -1,12 +1,13 @@
 """Priorities of held jobs: as Slurm 22.05.8 gave those that nobody held, and what that changes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import PriorityFactors, SlurmJob, State
+from slurm_plugin.client.slurm import Partition, PriorityFactors, SlurmJob, State
 from slurm_plugin.controller.job_priorities import priority_of
 from tests.slurm_plugin.worlds import FakeSite
 
@@ -158,3 +159,17 @@ def test_nothing_is_read_where_priorities_do_not_count(tmp_path: Path) -> None:
     in_line(found)
     found.live(700)
     assert not found.events("priorities_unread")
+
+
+def test_a_job_that_something_else_kept_has_its_priority_of_now_when_it_comes_back(tmp_path: Path) -> None:
+    found = site(tmp_path)
+    _, long, short = in_line(found)
+    found.slurm.rules = {"gpu": Partition("gpu", denied_qos=frozenset({"high"}))}
+    found.slurm.factors = replace(BY_QOS, qos={"high": 0.1, "low": 0.1})
+    found.live(90)
+    found.restart()  # it reads the factors
+    found.live(95)
+    found.slurm.rules = {}
+    found.live(100)
+    jobs = found.controller.scheduler.state.jobs
+    assert [jobs[each].priority for each in (long, short)] == [100, 100]

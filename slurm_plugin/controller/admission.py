@@ -8,7 +8,7 @@ from dally.errors import DallyError
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller import failed_starts
-from slurm_plugin.controller.eligibility import array_slots, ineligible_reason
+from slurm_plugin.controller.eligibility import SeenJobs, array_slots, ineligible_reason
 from slurm_plugin.controller.job_requests import RequestReader, asked_size
 from slurm_plugin.controller.limit_use import QueuedJobs
 from slurm_plugin.controller.managed_job import WAITS, IneligiblePhase, ManagedJob, PendingPhase, Refusals
@@ -110,7 +110,7 @@ class Admission:
         Returns:
             Jobs that have come to ask for what Dally cannot place, and why.
         """
-        slots = array_slots(self._seen.values(), self._managed_jobs)
+        slots, seen = array_slots(self._seen.values(), self._managed_jobs), SeenJobs(self._seen)
         self.limit_use = use = self._conditions.limit_use(now)
         queued, refusals = QueuedJobs(use), dict[tuple[int, int], str]()
         misfits = list[tuple[ManagedJob, str]]()
@@ -127,7 +127,7 @@ class Admission:
                     misfits.append((managed, unfit))
                     continue
                 held = job.hold is Hold.ADMIN or (managed.request.held and not managed.user_released)
-                why = ineligible_reason(managed, job, managed.request, slots, now, self._seen)
+                why = ineligible_reason(managed, job, managed.request, slots, now, seen)
                 paused, paused_s = self._requeues.pause(managed.job_id, now)
                 if paused and not why:
                     why, until_s = paused, paused_s

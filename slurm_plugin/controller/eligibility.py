@@ -1,8 +1,9 @@
 """Why a job may not start whatever is free: holds, dependencies, begin times, limits of its array."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from math import inf
 
 from dally.words import plural
@@ -16,7 +17,38 @@ _FAILED = "(failed)"
 _LEFT_HELD = "Slurm holds it since its dependency could not come; an administrator can release it"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
 
-_ON_JOB = re.compile(r"(afterany|afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:\([a-z]+\))?", re.ASCII)
+_ON_JOB = re.compile(
+    r"(after|afterany|afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:\([a-z]+\))?", re.ASCII
+)
+_ON_ARRAY = re.compile(r"afterany:([0-9]{1,10})_\*(?:\([a-z]+\))?", re.ASCII)
+_SINGLETON = re.compile(r"singleton(?:\([a-z]+\))?")
+
+
+class SeenJobs:
+    """The jobs of one look, as others depend on them.
+
+    Attributes:
+        by_id: All jobs that Slurm knows, by number.
+    """
+
+    def __init__(self, jobs: Mapping[str, SlurmJob]) -> None:
+        self.by_id = jobs
+
+    @cached_property
+    def tasks_of(self) -> Mapping[str, list[SlurmJob]]:
+        """The tasks of each array, by its number."""
+        found = defaultdict[str, list[SlurmJob]](list)
+        for job in self.by_id.values():
+            if job.array_id:
+                found[job.array_id].append(job)
+        return found
+
+    @cached_property
+    def first_of_name(self) -> Mapping[tuple[str, str], str]:
+        """Which of a user's jobs of one name is first, as `singleton` counts: it runs, or is the oldest."""
+        left = [job for job in self.by_id.values() if not _has_ended(job)]
+        left.sort(key=lambda job: (job.state is State.PENDING, job.arrival[1]), reverse=True)
+        return {(job.user, job.job_name): job.job_id for job in left}
 
 
 def ineligible_reason(
@@ -25,7 +57,7 @@ def ineligible_reason(
     request: Request,
     slots: Counter[str],
     now: float,
-    jobs: Mapping[str, SlurmJob],
+    jobs: SeenJobs,
 ) -> str:
     """Why a pending job may not start now, in words; empty if it may.
 
@@ -35,13 +67,13 @@ def ineligible_reason(
         request: What its comments say now.
         slots: How many more tasks of each limited array may run; a task that may takes one.
         now: The time, seconds.
-        jobs: All jobs that Slurm knows, by number.
+        jobs: All jobs that Slurm knows.
     """
     if job.reason == RESERVATION_OVER:
         return "the reservation that it asked for is over, and Slurm holds it"
     # A while later Slurm says of such a job that an administrator holds it.
     if _FAILED in job.dependency and "?" not in job.dependency:
-        return never_satisfied(managed, job, jobs)
+        return never_satisfied(managed, job, jobs.by_id)
     if job.hold is Hold.ADMIN:
         by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))
         return _LEFT_HELD if by_slurm else "held by an administrator"
@@ -49,8 +81,8 @@ def ineligible_reason(
         return "held by its user"
     if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason
-    if job.dependency and not satisfied(job.dependency, jobs):
-        return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
+    if job.dependency and not satisfied(job, jobs):
+        return never_satisfied(managed, job, jobs.by_id) or "waits for jobs it depends on"
     # The begin time of a job that was released once is of our making.
     if not managed.placed_once and job.begin_s > max(now, job.submit_s + 1):
         return "its begin time has not come"
@@ -61,24 +93,37 @@ def ineligible_reason(
     return ""
 
 
-def satisfied(dependency: str, jobs: Mapping[str, SlurmJob]) -> bool:
-    """Whether the jobs that a job depends on are seen to have ended as it wants.
+def satisfied(job: SlurmJob, jobs: SeenJobs) -> bool:
+    """Whether the jobs that a job depends on are seen to have begun or ended as it wants.
 
     Slurm looks at the dependencies of jobs that somebody holds once in `sched_interval` only, a minute. When
-    such a job is released, it looks at once. Arrays, of which Slurm may have forgotten tasks, are left to it.
+    such a job is released, it looks at once. How all tasks of an array ended is left to it: it may have
+    forgotten some.
     """
-    parts = re.split("[,?]", dependency)
-    return (any if "?" in dependency else all)(_ended_as_wanted(part, jobs) for part in parts)
+    parts = re.split("[,?]", job.dependency)
+    return (any if "?" in job.dependency else all)(_is_satisfied(part, job, jobs) for part in parts)
 
 
-def _ended_as_wanted(part: str, jobs: Mapping[str, SlurmJob]) -> bool:
-    """Whether a dependency on one job is satisfied for certain."""
+def _is_satisfied(part: str, job: SlurmJob, jobs: SeenJobs) -> bool:
+    """Whether one of a job's dependencies is satisfied for certain."""
+    if _SINGLETON.fullmatch(part):
+        return not job.array_id and jobs.first_of_name[job.user, job.job_name] == job.job_id
+    if found := _ON_ARRAY.fullmatch(part):
+        tasks = jobs.tasks_of.get(found[1], [])
+        return bool(tasks) and all(map(_has_ended, tasks))
     found = _ON_JOB.fullmatch(part)
-    other = jobs.get(found[2]) if found else None
-    if not found or other is None or other.state is not State.ENDED or asks_for_requeue(other):
+    other = jobs.by_id.get(found[2]) if found else None
+    if not found or other is None:
         return False
+    if found[1] == "after":
+        return other.state is not State.PENDING
     completed = other.state_name == "COMPLETED"
-    return found[1] == "afterany" or completed == (found[1] == "afterok")
+    return _has_ended(other) and (found[1] == "afterany" or completed == (found[1] == "afterok"))
+
+
+def _has_ended(job: SlurmJob) -> bool:
+    """Whether a job has ended, and does not come back."""
+    return job.state is State.ENDED and not asks_for_requeue(job)
 
 
 def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
-from slurm_plugin.controller.eligibility import ineligible_reason
+from slurm_plugin.controller.eligibility import SeenJobs, ineligible_reason
 from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, ManagedJob
 from slurm_plugin.request import Request
 
@@ -23,7 +23,7 @@ def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobH
     hold = Hold.ADMIN if reason == "JobHeldAdmin" else Hold.USER
     job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, hold, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
-    return ineligible_reason(managed, job, managed.request, Counter(), 10.0, jobs)
+    return ineligible_reason(managed, job, managed.request, Counter(), 10.0, SeenJobs(jobs))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,11 @@ def test_a_hold_that_slurm_left_behind_is_told_from_an_administrators() -> None:
         ("afterok:1(unfulfilled),afterok:2(unfulfilled)", ended("1", "COMPLETED")),
         ("afterok:1_*(unfulfilled)", ended("1_4", "COMPLETED", array_id="1")),
         ("after:1+5(unfulfilled)", ended("1", "COMPLETED")),
-        ("singleton(unfulfilled)", ended("1", "FAILED", 1)),
+        ("after:1(unfulfilled)", SlurmJob("1", 1.0, State.PENDING, "PENDING")),
+        ("afterany:1_*(unfulfilled)", SlurmJob("1_4", 1.0, State.RUNNING, "RUNNING", array_id="1")),
+        ("afterany:1_*(unfulfilled)", ended("1", "COMPLETED")),
+        ("singleton(unfulfilled)", SlurmJob("1", 7.0, State.PENDING, "PENDING")),
+        ("singleton(unfulfilled)", SlurmJob("12", 1.0, State.RUNNING, "RUNNING")),
     ],
 )
 def test_a_dependency_that_may_still_be_satisfied_is_waited_for(dependency: str, other: SlurmJob) -> None:
@@ -96,6 +100,16 @@ def test_a_dependency_that_may_still_be_satisfied_is_waited_for(dependency: str,
         ("afterany:1(unfulfilled)", [ended("1", "FAILED", 1)]),
         ("afterok:1(unfulfilled)?afterok:2(unfulfilled)", [ended("2", "COMPLETED")]),
         ("afterok:1(unfulfilled),afterany:2", [ended("1", "COMPLETED"), ended("2", "FAILED", 1)]),
+        ("after:1(unfulfilled)", [SlurmJob("1", 1.0, State.RUNNING, "RUNNING")]),
+        ("afterany:1_*(unfulfilled)", [ended("1_4", "FAILED", 1, array_id="1")]),
+        ("singleton(unfulfilled)", [ended("1", "FAILED", 1), SlurmJob("12", 1.0, State.PENDING, "PENDING")]),
+        (
+            "singleton(unfulfilled)",
+            [
+                SlurmJob("1", 1.0, State.RUNNING, "RUNNING", job_name="b"),
+                SlurmJob("2", 1.0, State.RUNNING, user="b"),
+            ],
+        ),
     ],
 )
 def test_a_dependency_counts_as_satisfied_before_slurm_looks_at_it(

@@ -18,7 +18,7 @@ from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, Sl
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
-from slurm_plugin.controller.node_room import usable_nodes
+from slurm_plugin.controller.node_room import NodeRoom, usable_nodes
 from slurm_plugin.controller.node_sets import has_exactly, named_nodes
 from slurm_plugin.controller.unavailable_gpus import own_reservation
 from slurm_plugin.request import Request, decode_job
@@ -28,7 +28,7 @@ UNLIMITED_S = 30 * 86_400.0
 
 
 _GPU = re.compile(
-    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>[A-Za-z][\w.-]*))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<type>(?![0-9]+(?![\w.-]))[\w.-]+))?(?:[:=](?P<count>[0-9]{1,9}))?(?:\([^)]*\))?(?=,|$)"
 )
 
 
@@ -70,6 +70,8 @@ def demand(job: SlurmJob, request: Request, nodes: Iterable[SlurmNode] = (), seg
         gpus, each = _whole_nodes(job, each or ceil(gpus / job.min_nodes) or 1, nodes)
     if job.segment and each is None:
         raise UnfitError("--segment with GPUs that its nodes may share unevenly fixes the placement")
+    if each is None and not (request.min_gpus or request.max_gpus):
+        each = _share_with_room(job, gpus, gpu_type, nodes)
     plain = Job(
         job_id=job.job_id,
         submit_s=job.submit_s,
@@ -156,6 +158,31 @@ def _segment(job: SlurmJob, nodes: int) -> int | None:
     if nodes % segment:
         raise UnfitError(f"--segment={job.segment} does not divide its {plural(nodes, 'node')}")
     return segment if segment > 1 or job.spreads_segments or job.consolidates_segments else None
+
+
+def _share_with_room(
+    job: SlurmJob, gpus: int, gpu_type: str | None, nodes: Iterable[SlurmNode]
+) -> int | None:
+    """GPUs on each node where CPUs or memory keep a job from having all of it; None if that is open.
+
+    Policies, which count GPUs only, would choose all GPUs of such nodes again and again.
+    """
+    room = NodeRoom(nodes)
+    most = dict[str, int]()
+    for node in usable_nodes(job, room.nodes.values()):
+        if gpu_type is None or f"gpu:{gpu_type}:" in node.gres:
+            shares, has = range(min(gpus, node.gpus), 0, -1), room.in_all(node)
+            fitting = (share for share in shares if has.holds(room.needed(job, gpus, share, node.name)))
+            most[node.name] = next(fitting, 0)
+    whole = sum(
+        room.nodes[name].gpus for name, share in most.items() if share >= min(gpus, room.nodes[name].gpus)
+    )
+    if whole >= gpus or not any(most.values()):
+        return None
+    for share in range(max(most.values()), 0, -1):
+        if gpus % share == 0 and share * sum(each >= share for each in most.values()) >= gpus:
+            return share
+    raise UnfitError(f"its CPUs and memory leave no even share of {plural(gpus, 'GPU')} for each node")
 
 
 def _share(whole: int, nodes: int) -> int | None:

@@ -22,6 +22,7 @@ def slurm_job(**fields: Any) -> SlurmJob:
         ({"tres_per_node": "gres:gpu:h100:8", "min_nodes": 2}, 16, 8, "h100"),
         ({"tres_per_node": "gpu:h100=2,license:1"}, 2, 2, "h100"),
         ({"tres_per_node": "gres/gpu"}, 1, 1, None),
+        ({"tres_per_node": "gres:gpu:1g.5gb:2"}, 2, 2, "1g.5gb"),
         ({"tres_per_job": "gres:gpu:6"}, 6, None, None),
         ({"tres_per_job": "gres:gpu:6", "min_nodes": 2}, 6, 3, None),
         ({"tres_per_job": "gres:gpu:7", "min_nodes": 2}, 7, None, None),
@@ -167,3 +168,30 @@ def test_a_job_that_counts_its_gpus_by_task_has_a_range_too() -> None:
 def test_a_job_that_counts_its_gpus_altogether_has_none() -> None:
     job = demand(slurm_job(tres_per_job="gpu:4"), Request(min_gpus=2, max_gpus=8))
     assert (job.kind, job.gpus) == (JobKind.RIGID, 4)
+
+
+FOUR_NODES = [SlurmNode(f"n{number}", True, "idle", 4, 0, ("gpu",), 64_000, cpus=16) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus", "each"),
+    [
+        ({"cpus_per_gpu": 4}, 8, None),
+        ({"cpus_per_gpu": 5}, 8, 2),
+        ({"cpus_per_gpu": 5}, 6, 3),
+        ({"cpus_per_gpu": 5}, 3, None),
+        ({"memory_per_gpu_mb": 40_000}, 2, 1),
+        ({"cpus_per_gpu": 17}, 2, None),  # nowhere: it waits, and says so
+        ({"tasks": 4, "cpus_per_task": 8}, 4, 2),
+    ],
+)
+def test_a_node_gives_no_more_gpus_than_it_has_cpus_and_memory_for(
+    fields: dict[str, Any], gpus: int, each: int | None
+) -> None:
+    job = slurm_job(tres_per_job=f"gpu:{gpus}", partition="gpu", **fields)
+    assert demand(job, Request(), FOUR_NODES).gpus_per_machine == each
+
+
+def test_gpus_that_cannot_be_shared_evenly_by_nodes_with_too_few_cpus_are_refused() -> None:
+    with pytest.raises(UnfitError, match="no even share of 7 GPUs"):
+        demand(slurm_job(tres_per_job="gpu:7", partition="gpu", cpus_per_gpu=5), Request(), FOUR_NODES)

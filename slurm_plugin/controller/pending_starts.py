@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dally.cluster.topology import Topology
+from dally.hostlist import fold
 from dally.plan import Migrate, Start
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, StoppingPhase
 from slurm_plugin.controller.unavailable_gpus import kept_gpus
@@ -44,6 +45,17 @@ class PendingStarts:
         """GPUs that a job is to have; 0 if no start of it is pending."""
         start = self._pending.get(job_id)
         return 0 if start is None else sum(count for _, count in start.decision.allocation)
+
+    def explanation(self, job_id: str) -> str:
+        """Whom a job waits for whose start is pending, in words; empty if none is."""
+        start, known = self._pending.get(job_id), self._managed_jobs
+        if start is None or not self._stands(job_id):
+            return ""
+        leaving = (each for each in start.leaving if each in known and each != job_id)
+        stopping = sorted(each for each in leaving if isinstance(known[each].phase, StoppingPhase))
+        nodes = fold([*self._topology.named(start.decision.allocation)])
+        left = f"{', '.join(stopping)} {'has' if len(stopping) == 1 else 'have'} left"
+        return f"starts on {nodes} once {left if stopping else 'they are free'}"
 
     def cover(self, job_ids: Collection[str]) -> bool:
         """Whether all these jobs have GPUs coming to them."""
@@ -86,12 +98,14 @@ class PendingStarts:
         return waits and (rested or nodes.keys().isdisjoint(managed.left_nodes))
 
     def _stands(self, job_id: str) -> bool:
-        """Whether its job still waits for it, and may use these nodes: some may be excluded by now."""
+        """Whether its job still waits for it, has this size and may use these nodes: users change jobs."""
         managed = self._managed_jobs.get(job_id)
         if managed is None or not (isinstance(managed.phase, PendingPhase) or managed.stops_to_migrate):
             return False
-        nodes = self._topology.named(self._pending[job_id].decision.allocation)
-        return managed.job.machines is None or managed.job.machines >= nodes.keys()
+        job, gpus = managed.job, self._topology.named(self._pending[job_id].decision.allocation)
+        whole = all(count == (job.gpus_per_machine or count) for count in gpus.values())
+        has_size = whole and job.runs_on([*gpus.values()])
+        return has_size and (job.machines is None or job.machines >= gpus.keys())
 
     def _is_due(self, start: PendingStart, now: float) -> bool:
         ready = self._stands(start.decision.job_id) and self.may_start(start.decision, now)

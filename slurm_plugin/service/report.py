@@ -225,6 +225,8 @@ def _reason(managed: ManagedJob, controller: Controller) -> str:
         return managed.reason
     if controller.drains:
         return "the controller drains: it starts no jobs"
+    if coming := controller.reconciler.pending_starts.explanation(managed.job_id):
+        return coming
     oldest_first = controller.reconciler.conditions.oldest_first
     kept = oldest_first.explanation(managed, controller.stats.now_s)
     return f"{managed.reason}; {kept}" if kept else managed.reason

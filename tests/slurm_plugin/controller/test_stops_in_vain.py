@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from dally.testing.worlds import racks
+from slurm_plugin.controller.journal import read_events
+from slurm_plugin.service.report import report
 from tests.slurm_plugin.worlds import FakeSite
 
 SHORT_LEASES = "srsf-delay:lease_s=5,lease_restarts=0"
@@ -35,6 +37,28 @@ def test_cpus_that_come_free_go_to_the_job_for_which_another_is_stopped(tmp_path
     site.live(400)
     assert ("end", later) in site.events()
     assert not site.events("start_failed")
+
+
+def test_a_job_for_which_others_leave_says_so(tmp_path: Path) -> None:
+    site = one_node(tmp_path)
+    taker = site.submit(gpus_per_node=6, cpus=120, **SHORT)
+    site.live(110)
+    (told,) = (job for job in report(site.controller, "", ()).jobs if job["job"] == taker)
+    assert (told["state"], told["reason"]) == ("pending", "starts on r0m0 once 1 has left")
+
+
+def test_a_job_that_has_become_smaller_while_others_leave_for_it_starts_on_no_more(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, racks([[8, 8]]), SHORT_LEASES)
+    for _ in range(2):
+        site.submit(gpus_per_node=8, **LONG, **SAVES)
+    site.live(100)
+    taker = site.submit(nodes=2, gpus_per_node=8, **SHORT)
+    site.live(110)
+    assert len(site.events("stop")) == 2
+    site.slurm.update(taker, nodes=1)
+    site.live(200)
+    (start,) = (each for each in read_events(site.folder, taker) if each["event"] == "start")
+    assert sum(start["gpus"].values()) == 8
 
 
 def test_a_job_with_gpus_waits_for_the_cpus_of_one_that_is_stopped_beside_it(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ class LimitUse:
             taken = spent if is_time else spent + taken
         if not asked or taken + asked <= limit.most:
             return ""
+        if asked > limit.most:
+            return f"it asks for {_count(limit, asked)}, so it never starts"
         if limit.of == "job":
             return "so many run or are about to"
         return f"{_count(limit, taken)} taken, {_count(limit, asked)} asked for"

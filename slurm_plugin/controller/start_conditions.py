@@ -187,7 +187,8 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
-        return None, next(fits, nowhere + _segment_words(asked.gang))
+        why = next(fits, nowhere + _segment_words(asked.gang))
+        return None, "; ".join((why, *self._refusing_partitions(managed).values()))
 
     def _within_limits(self, managed: ManagedJob) -> Job:
         """A waiting job with the most GPUs that it may have, if it may have more or fewer."""
@@ -282,8 +283,8 @@ class StartConditions:
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
         if "," in job.partition:
-            each_in_one = in_one_partition(_as_submitted(managed, job))
-            open_to_it = [one.partition for one in each_in_one if not self._partition_refusal(managed, one)]
+            refusing = self._refusing_partitions(managed)
+            open_to_it = [name for name in job.partition.split(",") if name not in refusing]
             job = replace(job, partition=",".join(open_to_it) or job.partition)
         found = self.room.machines(job, asked_size(managed, job), managed.job, room)
         own = self._named.get(own_reservation(job))
@@ -340,6 +341,12 @@ class StartConditions:
             return ""
         nodes, _ = asked_size(managed, job)
         return partition_refusal(job, nodes, partition, self.limits)
+
+    def _refusing_partitions(self, managed: ManagedJob) -> dict[str, str]:
+        """Of a job's partitions those that start none like it, each with why."""
+        each_in_one = in_one_partition(_as_submitted(managed, self._jobs[managed.job_id]))
+        refusals = {one.partition: self._partition_refusal(managed, one) for one in each_in_one}
+        return {name: why for name, why in refusals.items() if why}
 
     def longest_s(self, job: SlurmJob) -> float:
         """The longest time limit that a job may have, seconds: in each of its partitions."""

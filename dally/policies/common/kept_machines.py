@@ -51,11 +51,14 @@ class KeptMachines:
         return job.job.machines in self._waiting
 
     def waits_before(self, gang: Gang) -> JobState | None:
-        """The first job that keeps machines from a gang; None if none does."""
+        """The first job that keeps all machines from a gang, else one that keeps some; None if none does."""
+        some: JobState | None = None
         for names, job in self._waiting.items():
-            if names is None or gang.machines is None or not names.isdisjoint(gang.machines):
+            if names is None or (gang.machines is not None and names >= gang.machines):
                 return job
-        return None
+            if gang.machines is None or not names.isdisjoint(gang.machines):
+                some = some or job
+        return some
 
     def give_back(self) -> None:
         """What was kept is free again."""

@@ -6,6 +6,7 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 
+from dally.jobs.job import Job
 from dally.policies.common.in_order import InOrder
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
@@ -131,3 +132,16 @@ def test_backfill_never_delays_the_head(placement: str, world: World) -> None:
     assert isinstance(policy, InOrder)
     log = EventLog(io.StringIO())
     assert Engine(Watching(state, policy), world.jobs, log).run().complete
+
+
+def test_who_waits_is_told_for_which_job_all_machines_are_kept() -> None:
+    narrow = Job("narrow", 0, 4, 50, machines=frozenset({"r0m0"}))
+    jobs = [
+        Job("first", 0, 4, 100, machines=frozenset({"r0m0"})),
+        narrow,
+        job("wide", 8, 10),
+        job("small", 4, 10),
+    ]
+    events = simulate("fifo", racks([[4, 4]]), jobs).events
+    (reason,) = (each["reason"] for each in events if (each["event"], each["job"]) == ("wait", "small"))
+    assert reason == "4 GPUs could be had but must wait for job wide of 8 GPUs"

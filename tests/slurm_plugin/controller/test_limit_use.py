@@ -463,7 +463,7 @@ def test_a_partitions_qos_goes_before_the_jobs_own_unless_that_is_flagged() -> N
     )
     partitions = {"gpu": Partition("gpu", qos="part"), "free": Partition("free")}
     plain = LimitUse(AccountingLimits((big, part)), {}, partitions)
-    assert plain.refusal(job("big"), 4) == "GrpTRES of QOS part is 2 GPUs: 0 taken, 4 asked for"
+    assert plain.refusal(job("big"), 4) == "GrpTRES of QOS part is 2 GPUs: it asks for 4, so it never starts"
     assert plain.refusal(job("big", "free"), 4) == ""
     flagged = LimitUse(AccountingLimits((big, part), {"big": frozenset({"OverPartQOS"})}), {}, partitions)
     assert flagged.refusal(job("big"), 4) == ""

@@ -74,6 +74,16 @@ def test_a_job_runs_in_the_one_of_its_partitions_that_takes_it(tmp_path: Path) -
     assert site.managed(second).reason.startswith("MaxTime of partition a is 10 min")
 
 
+def test_a_job_with_too_few_nodes_in_one_partition_is_told_why_the_other_is_none(tmp_path: Path) -> None:
+    nodes: dict[str, tuple[str, ...]] = {machine.name: ("a", "b") for machine in FOUR.machines[:2]}
+    nodes |= {machine.name: ("a",) for machine in FOUR.machines[2:]}
+    site = ruled(tmp_path, Partition("a", starts_jobs=False), ours=("a", "b"), partitions=nodes)
+    asked = site.submit(nodes=3, gpus_per_node=4, partition="a,b", run_time_s=10.0)
+    site.live(60)
+    why = "too few nodes of its partition have the features, CPUs and memory that it asks for"
+    assert site.managed(asked).reason == f"{why}; partition a starts no jobs now"
+
+
 def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: Path) -> None:
     site = ruled(tmp_path, Partition("gpu", min_nodes=2))
     small, large = (site.submit(nodes=nodes, gpus_per_node=4, run_time_s=10.0) for nodes in (1, 2))

@@ -187,8 +187,19 @@ class StartConditions:
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
-        why = next(fits, nowhere + _segment_words(asked.gang))
+        why = next(fits, nowhere + _segment_words(asked.gang) + self._option_words(managed, now))
         return None, "; ".join((why, *self._refusing_partitions(managed).values()))
+
+    def _option_words(self, managed: ManagedJob, now: float) -> str:
+        """Which options beside features, CPUs and memory narrow the nodes of a job; empty if none does."""
+        request, since_s = managed.request, managed.switches_since_s
+        options = {
+            "--nodelist": request.nodes,
+            "--exclude": self._jobs[managed.job_id].excluded_nodes,
+            "--switches": since_s is not None and now < switches_until_s(request, since_s),
+        }
+        given = [option for option, value in options.items() if value]
+        return f", with its {' and '.join(given)}" if given else ""
 
     def _within_limits(self, managed: ManagedJob) -> Job:
         """A waiting job with the most GPUs that it may have, if it may have more or fewer."""

@@ -101,6 +101,23 @@ def test_a_job_insists_on_its_switches_for_its_time(tmp_path: Path) -> None:
     assert {*site.nodes(job)} == {"r0m1", "r1m1"}
 
 
+@pytest.mark.parametrize(
+    ("request_", "spec", "options"),
+    [
+        (Request(switches=1, switch_wait_s=60), {"nodes": 3}, "--switches"),
+        (Request(nodes="r0m0,r0m9"), {"nodes": 2}, "--nodelist"),
+        (Request(), {"nodes": 2, "excluded": ("r0m0", "r0m1", "r1m0")}, "--exclude"),
+    ],
+)
+def test_a_job_with_too_few_nodes_is_told_which_options_narrow_them(
+    tmp_path: Path, request_: Request, spec: dict[str, Any], options: str
+) -> None:
+    site = FakeSite(tmp_path, FOUR, "fifo")
+    job = submit(site, request_, gpus_per_node=4, **spec)
+    site.run_to(30)
+    assert site.managed(job).reason.endswith(f"memory that it asks for, with its {options}")
+
+
 def test_a_hold_or_a_restart_does_not_make_a_job_wait_anew_for_its_switches(tmp_path: Path) -> None:
     site = FakeSite(tmp_path, FOUR, "fifo")
     for node in ("r0m0", "r1m0"):

@@ -21,6 +21,11 @@ def partitions(site: SiteFacts) -> Finding:
                 f"partition {name} has no node with GPUs",
                 "name partitions with GPU nodes, or give the nodes Gres=gpu:... in slurm.conf",
             )
+    states = {name: site.partitions[name].get("State", "UP") for name in site.required_config.partitions}
+    if closed := [f"{name} is {state}" for name, state in states.items() if state != "UP"]:
+        return warning(
+            f"partition {', '.join(closed)}", "`scontrol update PartitionName=... State=UP`, unless meant so"
+        )
     return ok(
         f"{', '.join(site.required_config.partitions)}: {plural(len(site.managed_nodes), 'node')} with GPUs"
     )

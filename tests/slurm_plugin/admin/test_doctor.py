@@ -172,6 +172,7 @@ PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
 ]
 
 WARNINGS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
+    ("partitions", changed(partitions={"gpu": {"State": "DOWN"}, "cpu": {}}), "partition gpu is DOWN"),
     ("blocks", changed(blocks=BlockTopology({2: {"n1": "r1"}})), "only in as few blocks as they need"),
     ("clock", changed(skew_s=-30.0), "by 30 s"),
     ("slurm.conf", changed(conf_error="no slurm.conf"), "no slurm.conf"),

@@ -54,6 +54,18 @@ def node_sets(
     return [frozenset(name for name in usable if satisfies(one, nodes[name].features)) for one in each]
 
 
+def in_one_of(
+    partitions: Iterable[str], sets: Iterable[frozenset[str]], nodes: Mapping[str, SlurmNode]
+) -> list[frozenset[str]]:
+    """Of each set the nodes of each partition: a job runs in one of those that it names."""
+    each = [
+        frozenset(name for name in names if part in nodes[name].partitions)
+        for names in sets
+        for part in partitions
+    ]
+    return [*dict.fromkeys(each)]
+
+
 def on_switches(
     sets: Iterable[frozenset[str]], switches: int, gang: Gang, state: ClusterState
 ) -> list[frozenset[str]]:

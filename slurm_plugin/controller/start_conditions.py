@@ -18,6 +18,7 @@ from slurm_plugin.controller.node_room import Measure, NodeResources, NodeRoom
 from slurm_plugin.controller.node_sets import (
     chosen,
     fits,
+    in_one_of,
     node_sets,
     on_switches,
     switches_until_s,
@@ -293,11 +294,13 @@ class StartConditions:
 
     def _with_room(self, managed: ManagedJob, room: Measure) -> frozenset[str]:
         job = self._jobs[managed.job_id]
-        if "," in job.partition:
+        names = job.partition.split(",")
+        if len(names) > 1:
             refusing = self._refusing_partitions(managed)
-            open_to_it = [name for name in job.partition.split(",") if name not in refusing]
-            job = replace(job, partition=",".join(open_to_it) or job.partition)
-        found = self.room.machines(job, asked_size(managed, job), managed.job, room)
+            names = [name for name in names if name not in refusing] or names
+        in_each = (replace(job, partition=name) if name != job.partition else job for name in names)
+        size = asked_size(managed, job)
+        found = frozenset[str]().union(*(self.room.machines(one, size, managed.job, room) for one in in_each))
         own = self._named.get(own_reservation(job))
         return self.room.same(found.intersection(own.nodes)) if own else found
 
@@ -306,9 +309,12 @@ class StartConditions:
         request, job, gang = managed.request, self._jobs[managed.job_id], managed.job.gang
         since_s = now if managed.switches_since_s is None else managed.switches_since_s
         switches = request.switches if now < switches_until_s(request, since_s) else 0
-        key = request.nodes, job.features, switches, gang, usable
+        key = request.nodes, job.features, job.partition, switches, gang, usable
         if key not in self._choices:
-            sets = node_sets(request, job.features, self.room.nodes, usable)
+            nodes = self.room.nodes
+            sets = node_sets(request, job.features, nodes, usable)
+            if "," in job.partition and gang.units > 1:
+                sets = in_one_of(job.partition.split(","), sets, nodes)
             if switches:
                 sets = on_switches(sets, switches, gang, self._state)
             names = chosen(sets, gang, self._state)

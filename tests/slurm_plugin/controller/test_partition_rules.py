@@ -84,6 +84,18 @@ def test_a_job_with_too_few_nodes_in_one_partition_is_told_why_the_other_is_none
     assert site.managed(asked).reason == f"{why}; partition a starts no jobs now"
 
 
+def test_a_job_of_several_nodes_runs_in_that_of_its_partitions_which_has_them_free(tmp_path: Path) -> None:
+    names = {machine.name: (name,) for machine, name in zip(FOUR.machines, "aabb", strict=True)}
+    site = ruled(tmp_path, ours=("a", "b"), partitions=names)
+    long = [site.submit(gpus_per_node=4, partition="a", run_time_s=9000.0) for _ in range(2)]
+    site.live(10)
+    asked = site.submit(nodes=2, gpus_per_node=4, partition="a,b", run_time_s=10.0)
+    split = site.submit(nodes=3, gpus_per_node=4, partition="a,b", run_time_s=10.0)
+    site.live(60)
+    assert (site.states()[long[0]], site.states()[asked]) == ("RUNNING", "COMPLETED")
+    assert site.managed(split).reason.startswith("too few nodes of its partition")
+
+
 def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: Path) -> None:
     site = ruled(tmp_path, Partition("gpu", min_nodes=2))
     small, large = (site.submit(nodes=nodes, gpus_per_node=4, run_time_s=10.0) for nodes in (1, 2))

@@ -33,7 +33,7 @@ from slurm_plugin.controller.unavailable_gpus import (
 )
 
 _FULL = "the nodes that it may use have no CPUs or memory left for it"
-_RESERVED = "a reservation begins before its time limit ends on too many of the nodes that it may use"
+_RESERVED = "too many of the nodes that it may use are in reservations before its time limit ends"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
 _SHARED = "jobs that are not Dally's, or reservations, are in too many of the blocks that it could have alone"
 _NOWHERE = "too few nodes of its {} have the features, CPUs and memory that it asks for"
@@ -189,7 +189,22 @@ class StartConditions:
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
         nowhere = _NOWHERE.format(f"reservation {own}" if own else "partition")
         why = next(fits, nowhere + _segment_words(asked.gang) + self._option_words(managed, now))
+        if why == _RESERVED:
+            why = f"{why}: {self._reservation_words(own, beside_others, now, end_s)}"
         return None, "; ".join((why, *self._refusing_partitions(managed).values()))
+
+    def _reservation_words(self, own: str, names: frozenset[str], now: float, end_s: float) -> str:
+        """Which reservations for others some nodes are in until `end_s`, the soonest first, and when."""
+        found = sorted(
+            (each.start_s, each.end_s, each.name)
+            for each in self.reservations
+            if each.name != own and each.end_s > now and reserved_before(end_s, [each]) & names
+        )
+        words = (
+            f"{name} until {_clock(over_s)}" if start_s <= now else f"{name} from {_clock(start_s)}"
+            for start_s, over_s, name in found
+        )
+        return ", ".join(words)
 
     def _option_words(self, managed: ManagedJob, now: float) -> str:
         """Which options beside features, CPUs and memory narrow the nodes of a job; empty if none does."""
@@ -250,7 +265,7 @@ class StartConditions:
         if found is None:
             return f"there is no reservation {name} now"
         if now < found.start_s:
-            return f"its reservation {name} begins on {strftime('%b %d at %H:%M', localtime(found.start_s))}"
+            return f"its reservation {name} begins on {_clock(found.start_s)}"
         return "" if now < found.end_s else f"its reservation {name} is over"
 
     def _fits_up(self, gang: Gang, machines: frozenset[str]) -> bool:
@@ -399,6 +414,10 @@ class StartConditions:
             and (job.job_id not in known or isinstance(known[job.job_id].phase, ReleasedPhase))
             for job in self._jobs.values()
         )
+
+
+def _clock(at_s: float) -> str:
+    return strftime("%b %d at %H:%M", localtime(at_s))
 
 
 def _segment_words(gang: Gang) -> str:

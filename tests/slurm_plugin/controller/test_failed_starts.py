@@ -136,9 +136,10 @@ def test_a_reservation_to_come_keeps_long_jobs_out_and_lets_short_ones_end_befor
     brief = short(site, time_limit_s=300.0, run_time_s=100.0)
     site.live(300)
     assert site.states()[brief] == "COMPLETED"
-    assert site.managed(long).reason == (
-        "a reservation begins before its time limit ends on too many of the nodes that it may use"
-    )
+    why = "too many of the nodes that it may use are in reservations before its time limit ends: maintenance"
+    assert site.managed(long).reason.startswith(f"{why} from ")
+    site.live(1100, poll_s=60.0)
+    assert site.managed(long).reason.startswith(f"{why} until ")
     assert not refusals(site, long)
     site.live(5250, poll_s=60.0)
     assert site.states()[long] == "COMPLETED"

@@ -37,7 +37,7 @@ def test_a_job_leaves_before_its_nodes_are_maintained_and_ends_later(tmp_path: P
     ((stopped, at_s),) = stops(site)
     assert stopped == job
     assert 500 - 20 - 30 <= at_s < 500 - 20
-    assert "begins before its time limit ends" in site.managed(job).reason
+    assert "in reservations before its time limit ends: power " in site.managed(job).reason
     site.live(9000, poll_s=60.0)
     assert site.outcome() == {job: ("COMPLETED", 1)}
 

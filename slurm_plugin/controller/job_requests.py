@@ -18,7 +18,7 @@ from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, Sl
 from slurm_plugin.config import Config
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.managed_job import ManagedJob
-from slurm_plugin.controller.node_room import NodeRoom, usable_nodes
+from slurm_plugin.controller.node_room import in_all, is_usable, needed, usable_nodes
 from slurm_plugin.controller.node_sets import has_exactly, named_nodes
 from slurm_plugin.controller.unavailable_gpus import own_reservation
 from slurm_plugin.request import Request, decode_job
@@ -167,20 +167,20 @@ def _share_with_room(
 
     Policies, which count GPUs only, would choose all GPUs of such nodes again and again.
     """
-    room = NodeRoom(nodes)
-    most = dict[str, int]()
-    for node in usable_nodes(job, room.nodes.values()):
-        if gpu_type is None or f"gpu:{gpu_type}:" in node.gres:
-            shares, has = range(min(gpus, node.gpus), 0, -1), room.in_all(node)
-            fitting = (share for share in shares if has.holds(room.needed(job, gpus, share, node.name)))
-            most[node.name] = next(fitting, 0)
-    whole = sum(
-        room.nodes[name].gpus for name, share in most.items() if share >= min(gpus, room.nodes[name].gpus)
-    )
-    if whole >= gpus or not any(most.values()):
+    names, whole, most = {*job.partition.split(",")}, 0, list[int]()
+    for node in nodes:
+        of_type = gpu_type is None or f"gpu:{gpu_type}:" in node.gres
+        if not of_type or names.isdisjoint(node.partitions) or not is_usable(job, node):
+            continue
+        shares, has = range(min(gpus, node.gpus), 0, -1), in_all(node)
+        most.append(next((each for each in shares if has.holds(needed(job, gpus, each, node, False))), 0))
+        whole += node.gpus if most[-1] == shares[0] else 0
+        if whole >= gpus:
+            return None
+    if not any(most):
         return None
-    for share in range(max(most.values()), 0, -1):
-        if gpus % share == 0 and share * sum(each >= share for each in most.values()) >= gpus:
+    for share in range(max(most), 0, -1):
+        if gpus % share == 0 and share * sum(each >= share for each in most) >= gpus:
             return share
     raise UnfitError(f"its CPUs and memory leave no even share of {plural(gpus, 'GPU')} for each node")
 

@@ -47,19 +47,42 @@ def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
         InputError: Its constraint cannot be judged node by node.
     """
     partitions = [
-        [
-            node
-            for node in nodes
-            if node.gpus
-            and partition in node.partitions
-            and node.name not in job.excluded_nodes
-            and (not job.features or satisfies(job.features, node.features))
-        ]
+        [node for node in nodes if partition in node.partitions and is_usable(job, node)]
         for partition in job.partition.split(",")
     ]
     if job.min_nodes > 1 or not job.tres_per_node:
         return max(partitions, key=len)
     return [*{node.name: node for usable in partitions for node in usable}.values()]
+
+
+def is_usable(job: SlurmJob, node: SlurmNode) -> bool:
+    """Whether a node of the right partition has GPUs, and whatever else a job asks of nodes."""
+    is_open = node.gpus and node.name not in job.excluded_nodes
+    return bool(is_open) and (not job.features or satisfies(job.features, node.features))
+
+
+def in_all(node: SlurmNode) -> NodeResources:
+    """What a node has."""
+    return NodeResources(node.cpus or inf, node.memory_mb or inf)
+
+
+def needed(job: SlurmJob, gpus_in_all: int, gpus: int, node: SlurmNode, counts_memory: bool) -> NodeResources:
+    """What a job takes of a node; all CPUs if it shares nodes with nobody.
+
+    With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory.
+
+    Args:
+        job: The job as Slurm shows it.
+        gpus_in_all: GPUs that go with its tasks.
+        gpus: Of these, on the node.
+        node: The node.
+        counts_memory: Whether Slurm does.
+    """
+    tasks = job.tasks_per_node or ceil(job.tasks * gpus / gpus_in_all)
+    cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
+    asked_mb = job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus
+    memory_mb = asked_mb or (node.memory_mb if counts_memory else 0)
+    return NodeResources(node.cpus if job.exclusive else cpus, memory_mb)
 
 
 class NodeRoom:
@@ -106,23 +129,9 @@ class NodeRoom:
         whole = "" if segment is None else f" in segments of {segment}"
         return f"too few of the nodes that it may use are up{whole}: {', '.join(said)}"
 
-    def needed(self, job: SlurmJob, in_all: int, gpus: int, name: str) -> NodeResources:
-        """What a job takes of a node; all CPUs if it shares nodes with nobody.
-
-        With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory.
-
-        Args:
-            job: The job as Slurm shows it.
-            in_all: GPUs that go with its tasks.
-            gpus: Of these, on the node.
-            name: The node's name.
-        """
-        node = self.nodes[name]
-        tasks = job.tasks_per_node or ceil(job.tasks * gpus / in_all)
-        cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
-        asked_mb = job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus
-        memory_mb = asked_mb or (node.memory_mb if self._counts_memory else 0)
-        return NodeResources(node.cpus if job.exclusive else cpus, memory_mb)
+    def needed(self, job: SlurmJob, gpus_in_all: int, gpus: int, name: str) -> NodeResources:
+        """What a job takes of a node with so many of its GPUs there; see `needed`."""
+        return needed(job, gpus_in_all, gpus, self.nodes[name], self._counts_memory)
 
     def add_ours(self, job: SlurmJob, gpus: Mapping[str, int]) -> None:
         """A running job of ours holds these GPUs, by node, and CPUs and memory with them."""
@@ -133,7 +142,7 @@ class NodeRoom:
 
     def in_all(self, node: SlurmNode) -> NodeResources:
         """What a node has."""
-        return NodeResources(node.cpus or inf, node.memory_mb or inf)
+        return in_all(node)
 
     def now(self, node: SlurmNode) -> NodeResources:
         """What nobody has taken of a node."""

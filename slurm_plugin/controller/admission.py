@@ -151,7 +151,11 @@ class Admission:
                 queued.add(managed, job, gpus)
                 if isinstance(managed.phase, IneligiblePhase):
                     self._transitions.queue(managed, now)
-            elif isinstance(managed.phase, PendingPhase) or managed.reason != why:
+            elif (
+                isinstance(managed.phase, PendingPhase)
+                or managed.reason != why
+                or managed.phase.until_s <= now
+            ):
                 self._transitions.set_ineligible(managed, now, why, until_s, held, accrues)
         return misfits
 

@@ -335,3 +335,20 @@ def test_a_job_that_names_another_reservation_is_another_to_slurm_and_one_in_our
     asked = {name: asked_for(managed, replace(job, reservation=name)) for name in ("", "a", "b", "dally_1_9")}
     assert len(set(asked.values())) == 3
     assert asked["dally_1_9"] == asked[""]
+
+
+def test_nodes_stay_refused_where_a_job_leaves_others(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, racks([[8, 8], [8, 8]]), "fifo")
+    site.slurm.set_node("r0m0", "down")
+    site.submit(gpus_per_node=8, run_time_s=60.0)
+    site.live(5)
+    (other,) = site.nodes("1")
+    site.slurm.start_delay_s = 1000.0
+    refused = site.submit(nodes=2, gpus_per_node=8, run_time_s=10.0)
+    site.live(50)
+    nodes = site.managed(refused).refusals.nodes
+    assert len(nodes) == 2
+    assert other not in nodes
+    site.live(80)
+    assert site.states()["1"] == "COMPLETED"
+    assert site.managed(refused).refusals.nodes == nodes, "its back-off is not over"

@@ -47,6 +47,9 @@ MOST_TAUGHT = 20_000
 RULES_S = 300.0
 """Limits of QOS and associations are read anew so often: sacctmgr takes a third of a second."""
 
+_BELIEFS_EVERY_S = 60.0
+"""What was learnt of running times is written so often: it may be 3 MB, and changes in most cycles."""
+
 _MEMORY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a memory of another version, or one that makes no sense, raises as it is taken back."""
 
@@ -147,6 +150,7 @@ class Controller:
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
+        self._beliefs_written_s = -inf
         self._rules_due_s, self._unread = -inf, dict[str, str]()
         now = self._clock()
         self._recording = self._new_recording()
@@ -416,6 +420,15 @@ class Controller:
             kind = type(decision).__name__.lower()
             self.stats.decisions[kind] = self.stats.decisions.get(kind, 0) + 1
 
+    def write_beliefs(self) -> None:
+        """Write what was learnt in the last minute, before another controller goes on from the journal.
+
+        Raises:
+            FencedError: Another controller has opened the journal.
+            JournalError: It cannot be written.
+        """
+        self._journal.commit(self.stats.now_s, believed=self.scheduler.beliefs.snapshot())
+
     def _commit(self, now: float) -> None:
         reconciler, known = self.reconciler, self.reconciler.managed_jobs
         if lost := self._journal.renew_if_lost():
@@ -424,12 +437,14 @@ class Controller:
         changed = [known[job_id] for job_id in sorted(reconciler.changed) if job_id in known]
         gone = reconciler.gone - known.keys()
         policy, beliefs = self.scheduler.policy, self.scheduler.beliefs
-        believed = None if beliefs.is_saved and not lost else beliefs.snapshot()
+        is_due = not 0 <= now - self._beliefs_written_s < _BELIEFS_EVERY_S
+        believed = beliefs.snapshot() if lost or (is_due and not beliefs.is_saved) else None
         learnt = self.scheduler.state.costs.learnt
         costs = None if learnt is None or (learnt.is_saved and not lost) else learnt.snapshot()
         self._journal.commit(now, changed, gone, self._config.policy, policy.snapshot(), believed, costs)
         reconciler.changed.clear()
         reconciler.gone.clear()
-        beliefs.is_saved = True
+        if believed is not None:
+            beliefs.is_saved, self._beliefs_written_s = True, now
         if learnt is not None:
             learnt.is_saved = True

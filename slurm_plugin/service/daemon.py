@@ -18,7 +18,7 @@ from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.orders import Order
 from slurm_plugin.client.slurm import Look, Slurm, SlurmNode, SlurmUnavailableError
 from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode, MonotonicClock
-from slurm_plugin.controller.journal import Journal, JournalError
+from slurm_plugin.controller.journal import FencedError, Journal, JournalError
 from slurm_plugin.service.controller_inputs import (
     ControllerInputs,
     cut,
@@ -188,6 +188,9 @@ class Daemon:
                 self.server.stop()
             with suppress(SlurmUnavailableError):
                 self._locks.release()
+            with suppress(FencedError, JournalError):
+                if self._controller is not None:
+                    self._controller.write_beliefs()
             self._journal.close()
 
     def _cycle(self) -> float:
@@ -301,6 +304,8 @@ class Daemon:
         ):
             self._tell("profiles", stand_ins=lines)
         before = self._controller
+        if before is not None:
+            before.write_beliefs()
         self._controller = Controller(
             self._slurm,
             site.config,

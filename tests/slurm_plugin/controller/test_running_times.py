@@ -1,5 +1,6 @@
 """What the live controller goes by of running times, and that it is kept."""
 
+import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -106,11 +107,38 @@ def test_what_was_learnt_survives_a_restart_and_the_next_policy(tmp_path: Path) 
     assert said(site) == before
     assert first(site) == "quick"
     site.config = type(site.config)(("gpu",), policy="srtf")
+    site.controller.write_beliefs()
     site.restart()
     beliefs = site.controller.scheduler.beliefs
     assert isinstance(beliefs, Learnt)
     assert beliefs.lessons().ended == 81
     assert beliefs.lessons().knowledge is Knowledge.HISTORY
+
+
+def test_what_was_learnt_is_written_once_a_minute_at_most(tmp_path: Path) -> None:
+    site = taught(tmp_path)
+    written = []
+    for second in range(1, 91):
+        site.submit(gpus_per_node=1, run_time_s=0.5, user=f"user-{second}")
+        site.run_to(second)
+        written.append(json.dumps(site.controller._journal.load().believed))
+    assert len({*written}) == 2
+    site.slurm.accounting = ()
+    site.restart()
+    assert 80 + 50 < site.controller.scheduler.beliefs.lessons().ended < 80 + 70
+
+
+def test_what_was_learnt_in_the_last_minute_is_written_at_a_clean_end(tmp_path: Path) -> None:
+    site = taught(tmp_path)
+    site.run_to(1)
+    site.slurm.accounting = ()
+    site.submit(gpus_per_node=1, run_time_s=5.0, user="quick")
+    site.run_to(20)
+    lessons = said(site)
+    site.controller.write_beliefs()
+    site.restart()
+    assert said(site) == lessons
+    assert "on 81 ended jobs" in lessons
 
 
 def test_what_cannot_be_read_is_one_line_and_learnt_anew(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ POLICIES = (
     "elastic-scaling:interval_s=30",
     "tiresias:regroup_s=0,quantum_s=0",
 )
-WALKS = 12
+WALKS = 16
 STEPS = 60
 RARE = 3
 """The walk that begins with rare ways; its policy stops jobs for others."""
@@ -182,6 +182,9 @@ class Walk:
         event_s = self.site.slurm.next_event_s
         soon = [1.0, 5.0, 30.0] + ([event_s - self.site.now_s] if event_s is not None else [])
         self.site.now_s += max(0.0, min(60.0, self._random.choice(soon)))
+        self._report_progress()
+
+    def _report_progress(self) -> None:
         for job in self._shown():
             if job.state is State.RUNNING and "progress" in job.comment:
                 told = f'{{"time": {self.site.now_s}, "samples": {self.site.now_s}, "total": 100000}}'
@@ -266,10 +269,13 @@ class Walk:
         slurm.cancel(cancelled)
         site.run_to(900)
 
-        site.submit(grace_s=90, user=ME, **whole)
+        reports = Request(signal="USR1", grace_s=90, progress=f"{site.folder}/%j.json")
+        slurm.submit(SubmitSpec(comment=encode(reports), user=ME, nodes=4, gpus_per_node=8, run_time_s=300.0))
         site.run_to(1050)
         waits = site.submit(**small)
         site.run_to(1060)
+        self._report_progress()
+        site.run_to(1061)
         self._lose_a_rack()
         site.run_to(1065)
         slurm.cancel(waits)

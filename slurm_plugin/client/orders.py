@@ -13,7 +13,9 @@ class ReleaseOnNodes:
     node or task, never of one that counts them altogether. Its nodes may be more or fewer than it asked for;
     with `exact` it asked for just so many, so that the most must be changed, too. `cpus_per_task` is what it
     asked for. `limit_min` is its time limit from now on, minutes; None leaves it as it is. With
-    `any_switches` its `--switches` no longer counts: Dally has seen to it.
+    `any_switches` its `--switches` no longer counts: Dally has seen to it. `min_cpus` is how many CPUs it
+    asks for in all: Slurm raises them with the nodes of a job, and lowers them only when told. None leaves
+    them as they are.
     """
 
     job_id: str
@@ -24,6 +26,7 @@ class ReleaseOnNodes:
     cpus_per_task: int = 1
     limit_min: int | None = None
     any_switches: bool = False
+    min_cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,9 @@ class ReleaseToSlurm:
     """Release a held job without nodes: from here on Slurm schedules it.
 
     `min_nodes` is what it asked for; so is `tasks`, of a job that may have been placed with others. `exact`,
-    `cpus_per_task` and `limit_min` are as for `ReleaseOnNodes`. `nodes` are those that it must have, by its
-    own `--nodelist`; `switches` is its own number of leaf switches, for `switch_wait_s` seconds. With
-    `keep_reservation` its reservation is its own, too.
+    `cpus_per_task`, `limit_min` and `min_cpus` are as for `ReleaseOnNodes`. `nodes` are those that it must
+    have, by its own `--nodelist`; `switches` is its own number of leaf switches, for `switch_wait_s` seconds.
+    With `keep_reservation` its reservation is its own, too.
     """
 
     job_id: str
@@ -91,6 +94,7 @@ class ReleaseToSlurm:
     switches: int = 0
     switch_wait_s: int = 0
     keep_reservation: bool = False
+    min_cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,7 @@ def _is_for_pyslurm(order: Order, jobs: Mapping[str, Any]) -> bool:
         job is not None
         and isinstance(order, ReleaseOnNodes)
         and order.tasks is None
+        and order.min_cpus is None
         and order.limit_min is None
         and not order.any_switches
         and shown_reason(job.state_reason or "None")[1]

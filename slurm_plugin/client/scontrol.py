@@ -80,7 +80,10 @@ def check(order: Order) -> None:
         _check(_COMMENT, order.admin_comment, "comment in plain characters")
     if isinstance(order, ReleaseOnNodes | ReleaseToSlurm):
         nodes = order.min_nodes if isinstance(order, ReleaseToSlurm) else None
-        for count, what in ((nodes, "nodes"), (order.tasks, "tasks"), (order.limit_min, "minutes")):
+        for count, what in (
+            *((nodes, "nodes"), (order.tasks, "tasks"), (order.limit_min, "minutes")),
+            (order.min_cpus, "CPUs"),
+        ):
             if count is not None and count < 1:
                 raise InputError(f"job {order.job_id} cannot have {count} {what}, must be 1 or more")
 
@@ -157,7 +160,7 @@ def _size(nodes: int, order: ReleaseOnNodes | ReleaseToSlurm) -> str:
     """
     count = f"NumNodes={nodes}-{nodes}" if order.exact else f"NumNodes={nodes}"
     if order.tasks is None:
-        return count
+        return count if order.min_cpus is None else f"{count} NumCPUs={order.min_cpus}"
     return f"{count} NumTasks={order.tasks} NumCPUs={order.tasks * order.cpus_per_task} TresPerJob="
 
 

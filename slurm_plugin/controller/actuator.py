@@ -12,7 +12,7 @@ from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Re
 from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
-from slurm_plugin.controller.job_requests import has_exact_nodes
+from slurm_plugin.controller.job_requests import has_exact_nodes, min_cpus
 from slurm_plugin.controller.maintenance import leave_reason
 from slurm_plugin.controller.managed_job import (
     ManagedJob,
@@ -337,10 +337,8 @@ class Actuator:
             else:  # as many tasks for each GPU as it asked for
                 tasks = max(1, sum(managed.gpus.values()) * managed.tasks // managed.job.gpus)
                 exact, cpus = has_exact_nodes(job, managed.min_nodes), job.cpus_per_task
-            size = tasks, exact, cpus, limit_min
-            orders.append(
-                ReleaseOnNodes(managed.job_id, on_nodes, reservation, *size, any_switches=job.switches > 0)
-            )
+            size = tasks, exact, cpus, limit_min, job.switches > 0, min_cpus(managed, job, len(on_nodes))
+            orders.append(ReleaseOnNodes(managed.job_id, on_nodes, reservation, *size))
         for managed, refusal in zip(starting, self._order("release", orders, now), strict=True):
             if refusal is not None:
                 self._reconciler.admission.start_failed(managed, now, refusal)

@@ -328,12 +328,23 @@ def shown_size(job: SlurmJob, request: Request) -> tuple[int, int]:
 
 
 def asked_size(managed: ManagedJob, job: SlurmJob) -> tuple[int, int]:
-    """Fewest nodes and tasks that a pending job asks for; once released, it may show what Dally chose."""
+    """Fewest nodes and tasks that a pending job asks for; once released, it may show what Dally chose.
+
+    Slurm gives a job of GPUs as a total a task for each node that it was released on, and leaves it so.
+    """
     if not managed.placed_once:
         return shown_size(job, managed.request)
-    if managed.job.kind is not JobKind.RIGID:
+    if managed.job.kind is not JobKind.RIGID or job.tres_per_job:
         return managed.min_nodes, managed.tasks
     return job.min_nodes if job.tres_per_node else managed.min_nodes, job.tasks
+
+
+def min_cpus(managed: ManagedJob, job: SlurmJob, nodes: int) -> int | None:
+    """The CPUs that an order to release a job on so many nodes must tell; None if it need not tell any."""
+    if not managed.placed_once or not job.tres_per_job:
+        return None
+    _, tasks = asked_size(managed, job)
+    return max(nodes, tasks) * job.cpus_per_task
 
 
 def own_limit_s(managed: ManagedJob, job: SlurmJob) -> float | None:
@@ -350,7 +361,8 @@ def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -
     wait_s = request.switch_wait_s if request.switches else 0
     own = tuple(sorted(named_nodes(request))), request.switches, wait_s, bool(own_reservation(job))
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
-        return ReleaseToSlurm(job.job_id, nodes, None, False, 1, limit_min, *own)
+        cpus = None if managed is None else min_cpus(managed, job, nodes)
+        return ReleaseToSlurm(job.job_id, nodes, None, False, 1, limit_min, *own, cpus)
     exact = has_exact_nodes(job, nodes)
     return ReleaseToSlurm(job.job_id, nodes, tasks, exact, job.cpus_per_task, limit_min, *own)
 

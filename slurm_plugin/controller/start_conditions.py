@@ -297,7 +297,7 @@ class StartConditions:
             managed: The job.
             lacking: What it needs on nodes that were chosen for it and do not have that.
         """
-        job, machines = self._jobs[managed.job_id], self._state.topology.machine_index
+        job, machines = self._as_asked(managed), self._state.topology.machine_index
         full = self._full.setdefault(managed.job_id, {})
         each = managed.job.gpus_per_machine or 1
         usable = self._with_room(managed, self.room.beside_others)
@@ -347,12 +347,18 @@ class StartConditions:
 
     def takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""
-        job, in_all = self._jobs[managed.job_id], sum(gpus.values())
+        job, in_all = self._as_asked(managed), sum(gpus.values())
         return {
             name: self.room.needed(job, in_all, count, name)
             for name, count in gpus.items()
             if name in self.room.nodes
         }
+
+    def _as_asked(self, managed: ManagedJob) -> SlurmJob:
+        """A job with the tasks that it asks for."""
+        job = self._jobs[managed.job_id]
+        _, tasks = asked_size(managed, job)
+        return job if tasks == job.tasks else replace(job, tasks=tasks)
 
     # Partitions, limits and licences.
 

@@ -9,6 +9,7 @@ from slurm_plugin.client.orders import Order, Rehold, ReleaseOnNodes, ReleaseToS
 from slurm_plugin.client.slurm import SlurmUnavailableError, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from tests.dally.hosts.waits import await_gone
+from tests.patience import wait_until
 
 SCONTROL = """
 while read -r line; do
@@ -59,6 +60,7 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         ReleaseToSlurm("11", 2),
         ReleaseOnNodes("12", ("n1", "n2", "n3"), tasks=6, exact=True),
         ReleaseOnNodes("14", ("n1", "n2"), tasks=5, cpus_per_task=3),
+        ReleaseOnNodes("15", ("n1",), min_cpus=6),
         ReleaseToSlurm("12", 1, tasks=2, exact=True),
     ]
     assert said_to_scontrol(tmp_path, orders) == [
@@ -77,8 +79,10 @@ def test_orders_of_a_kind_go_step_by_step_to_one_scontrol_each(tmp_path: Path) -
         "ReservationName=",
         "update JobId=14 StartTime=now NodeList=n[1-2] NumNodes=2 NumTasks=5 NumCPUs=15 TresPerJob= "
         "ReservationName=",
+        "update JobId=15 StartTime=now NodeList=n1 NumNodes=1 NumCPUs=6 ReservationName=",
         "release 12",
         "release 14",
+        "release 15",
         "update JobId=12 StartTime=now+4 NodeList= NumNodes=1-1 NumTasks=2 NumCPUs=2 TresPerJob= "
         "ReservationName=",
         "release 12",
@@ -244,6 +248,24 @@ def test_an_exclusive_job_is_seen_as_one(local_slurm: LocalSlurm) -> None:
     for option in ("--exclusive", "--job-name=shares"):
         local_slurm.run("sbatch", "--hold", option, "--gres=gpu:1", "--output=/dev/null", "--wrap=true")
     assert [job.exclusive for job in CommandLine(local_slurm.environment).jobs()] == [True, False]
+
+
+@pytest.mark.slurm
+def test_a_job_of_gpus_as_a_total_that_was_on_three_nodes_starts_on_one(local_slurm: LocalSlurm) -> None:
+    """Three tasks of six CPUs, as Slurm counts then, are more than the 16 CPUs of a node."""
+    slurm = CommandLine(local_slurm.environment)
+    asked = ("--hold", "--parsable", "--gpus=4", "--cpus-per-task=6", "--output=/dev/null")
+    job_id = local_slurm.run("sbatch", *asked, "--wrap=sleep 600").strip()
+
+    def order(each: Order, state: State) -> None:
+        assert slurm.run([each]) == (None,)
+        wait_until(lambda: slurm.jobs()[0].state is state, f"it to be {state}")
+
+    order(ReleaseOnNodes(job_id, ("n1", "n2", "n3")), State.RUNNING)
+    order(Requeue(job_id), State.PENDING)
+    order(ReleaseOnNodes(job_id, ("n4",), min_cpus=6), State.RUNNING)
+    assert slurm.jobs()[0].gpus == {"n4": 4}
+    local_slurm.run("scancel", job_id)
 
 
 def test_a_held_job_has_the_nodes_that_it_asks_for_whatever_slurm_estimates(local_slurm: LocalSlurm) -> None:

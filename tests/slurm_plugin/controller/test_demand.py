@@ -5,9 +5,17 @@ from typing import Any
 import pytest
 
 from dally.errors import InputError
-from dally.jobs.job import JobKind
+from dally.jobs.job import Job, JobKind
 from slurm_plugin.client.slurm import SlurmJob, SlurmNode, State
-from slurm_plugin.controller.job_requests import UNLIMITED_S, UnfitError, demand, planned
+from slurm_plugin.controller.job_requests import (
+    UNLIMITED_S,
+    UnfitError,
+    asked_size,
+    demand,
+    min_cpus,
+    planned,
+)
+from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase
 from slurm_plugin.request import Request
 
 
@@ -195,3 +203,12 @@ def test_a_node_gives_no_more_gpus_than_it_has_cpus_and_memory_for(
 def test_gpus_that_cannot_be_shared_evenly_by_nodes_with_too_few_cpus_are_refused() -> None:
     with pytest.raises(UnfitError, match="no even share of 7 GPUs"):
         demand(slurm_job(tres_per_job="gpu:7", partition="gpu", cpus_per_gpu=5), Request(), FOUR_NODES)
+
+
+def test_a_job_of_gpus_as_a_total_asks_for_its_own_tasks_whatever_slurm_made_of_them() -> None:
+    shown = slurm_job(tres_per_job="gres:gpu:4", min_nodes=3, tasks=3, cpus_per_task=6)
+    managed = ManagedJob(Job("7", 5.0, 4, 100.0), Request(), PendingPhase(0.0, ""), min_nodes=1, tasks=1)
+    assert (asked_size(managed, shown), min_cpus(managed, shown, 1)) == ((3, 3), None)
+    managed.placed_once = True
+    assert asked_size(managed, shown) == (1, 1)
+    assert [min_cpus(managed, shown, nodes) for nodes in (1, 3)] == [6, 18]

@@ -21,7 +21,7 @@ def test_interrupted_it_leaves_a_partial_file_and_no_process(tmp_path: Path) -> 
     assert process.returncode == 130
     assert "machine-1x1: interrupted (0 of 1 model kept in" in said
     assert [path.name for path in (out / "raw").glob("*.jsonl")] == ["machine-1x1.partial.jsonl"]
-    assert not marked(tmp_path)
+    wait_until(lambda: not marked(tmp_path), "all ranks to be gone")
 
 
 def test_killed_it_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:

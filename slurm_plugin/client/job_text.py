@@ -167,17 +167,16 @@ class JobLines:
                 self._of_text[said] = found
         lines = dict(self._of_text.values())
         if len(lines) < len(self._of_text):
-            lines.update(self._arrays())
+            lines |= dict(self._arrays(lines))
         self._lines = lines
         return lines
 
-    def _arrays(self) -> Iterator[tuple[int, Line]]:
+    def _arrays(self, lines: Mapping[int, Line]) -> Iterator[tuple[int, Line]]:
         """A line for each array of which tasks have a line each: they have one number, the array's."""
         tasks: dict[int, list[str]] = {}
         for job, line in self._of_text.values():
             if _text(line["ArrayTaskID"]):
                 tasks.setdefault(job, []).append(line["ArrayTaskID"])
-        lines = dict(self._of_text.values())
         for job, some in tasks.items():
             line, before = {**lines[job], "ArrayTaskID": ",".join(some)}, self._lines.get(job)
             yield job, before if before is not None and before == line else line

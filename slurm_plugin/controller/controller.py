@@ -427,7 +427,7 @@ class Controller:
             FencedError: Another controller has opened the journal.
             JournalError: It cannot be written.
         """
-        self._journal.commit(self.stats.now_s, believed=self.scheduler.beliefs.snapshot())
+        self._journal.commit(self._clock(), believed=self.scheduler.beliefs.snapshot())
 
     def _commit(self, now: float) -> None:
         reconciler, known = self.reconciler, self.reconciler.managed_jobs

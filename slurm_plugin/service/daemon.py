@@ -286,6 +286,9 @@ class Daemon:
 
     def _build(self, site: ControllerInputs) -> Controller:
         """A controller that goes on from the journal."""
+        before = self._controller
+        if before is not None:
+            before.write_beliefs()
         self._built_for = managed_gpus(self._slurm.shown, site.config.partitions)
         self._differs_since_s = None
         cluster = with_registered(site, self._slurm.shown)
@@ -303,9 +306,6 @@ class Daemon:
             lines := site.profiles.stand_ins(product(site.profiles.models, topology.gpu_types))
         ):
             self._tell("profiles", stand_ins=lines)
-        before = self._controller
-        if before is not None:
-            before.write_beliefs()
         self._controller = Controller(
             self._slurm,
             site.config,

@@ -139,6 +139,8 @@ def test_what_was_learnt_in_the_last_minute_is_written_at_a_clean_end(tmp_path: 
     site.restart()
     assert said(site) == lessons
     assert "on 81 ended jobs" in lessons
+    site.controller.write_beliefs()  # before its first cycle
+    assert site.controller._journal.load().now_s == site.now_s
 
 
 def test_what_cannot_be_read_is_one_line_and_learnt_anew(tmp_path: Path) -> None:

@@ -40,6 +40,15 @@ def test_jobs_are_placed_and_each_event_is_one_line_of_json(tmp_path: Path) -> N
     ]
 
 
+def test_what_was_learnt_in_the_last_minute_is_written_as_it_ends(tmp_path: Path) -> None:
+    site = DaemonSite(tmp_path)
+    jobs = [site.submit(gpus_per_node=8)]
+    site.run(lambda: jobs.append(site.submit(gpus_per_node=8)), lambda: None)
+    journal = Journal(site.state)
+    assert journal.load().believed["believed"].keys() == {*jobs}
+    journal.close()
+
+
 class Untouchable(FakeSlurm):
     """A Slurm that must not be ordered anything."""
 

@@ -235,7 +235,8 @@ class Reconciler:
         requeued = job.restarts > managed.restarts
         if job.restarts < managed.restarts and isinstance(managed.phase, WAITS):
             self.transitions.owe(managed, Owed.REHOLD)  # slurmctld crashed and forgot that it was requeued
-        self.transitions.note_submission(managed, job.submit_s, job.restarts)
+        if job.state is not State.COMPLETING:  # Slurm counts a requeue before the job has left its nodes
+            self.transitions.note_submission(managed, job.submit_s, job.restarts)
         if job.state is State.PENDING:
             self._observe_pending(managed, job, now, requeued)
         elif job.state is State.ENDED and not checkpointed(managed, job):  # such a one will be requeued

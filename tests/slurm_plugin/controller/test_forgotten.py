@@ -46,6 +46,18 @@ def test_nobody_else_starts_where_a_forgotten_run_goes_on(tmp_path: Path) -> Non
     assert set(site.states().values()) == {"RUNNING"}
 
 
+def test_a_requeued_job_that_took_a_while_to_end_goes_back_to_its_nodes_as_soon_as_any(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, restart_gap_s=GAP_S)
+    site.slurm.completing_s = 4.0
+    job = site.submit(nodes=4, gpus_per_node=8)
+    site.run_to(10)
+    site.slurm.requeue(job)
+    site.run_to(10 + 4 + GAP_S - 1)
+    assert site.states() == {job: "PENDING"}
+    site.run_to(10 + 4 + GAP_S + 1)
+    assert site.states() == {job: "RUNNING"}
+
+
 def test_a_job_that_is_put_back_starts_elsewhere_at_once(tmp_path: Path) -> None:
     site = FakeSite(tmp_path, restart_gap_s=GAP_S)
     job = site.submit(nodes=2, gpus_per_node=8)

@@ -29,6 +29,9 @@ _STATES = {
 RESERVATION_OVER = "ReservationDeleted"
 """The reason of a job that Slurm itself holds, as the reservation that it asked for is over."""
 
+REQUEUED_HELD = "job requeued in held state"
+"""How Slurm describes a job that was requeued to be held, until it is released."""
+
 HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN, RESERVATION_OVER: Hold.ADMIN}
 """The hold that a pending job is under, by the reason that Slurm shows."""
 
@@ -176,6 +179,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         state_name=state_name,
         reason="" if reason == "None" else reason,
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        requeued_held=waits and is_requeued_held(state_name, _text(get("state_description"))),
         user=_text(get("user_name")),
         account=_text(get("account")),
         job_name=_text(get("name")),
@@ -228,6 +232,11 @@ def _job(record: Record, job_id: str) -> SlurmJob:
 
 
 @lru_cache(maxsize=1024)
+def is_requeued_held(state_name: str, description: str) -> bool:
+    """Whether a pending job was requeued to be held: by command, or for its exit code (RequeueExitHold)."""
+    return description == REQUEUED_HELD or "SPECIAL_EXIT" in state_name
+
+
 def job_state(name: str) -> State:
     """What a state in Slurm's words is to Dally; several words are joined by `+`."""
     words = set(name.split("+"))

@@ -13,10 +13,12 @@ from math import inf
 
 from slurm_plugin.client.job_json import (
     HOLDS,
+    REQUEUED_HELD,
     RESERVATION_OVER,
     at_most,
     count_gpus,
     exit_code,
+    is_requeued_held,
     job_state,
     node_names,
     read_tasks,
@@ -61,7 +63,7 @@ _NUL = "\0"
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
 _NONE = ("(null)", "N/A")
-_GUESSES = {"job requeued in held state": "JobHeldUser"}
+_GUESSES = {REQUEUED_HELD: "JobHeldUser"}
 """The reason behind a description, unless a person has held the job since."""
 
 _KNOWN = (
@@ -280,6 +282,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         state_name=line["State"],
         reason=reason,
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        requeued_held=waits and is_requeued_held(line["State"], line["Reason"]),
         user=text("UserName"),
         account=text("Account"),
         job_name=line["Name"],

@@ -24,7 +24,15 @@ from typing import Any, Protocol
 
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
 from slurm_plugin.client.forwarding import ForwardingSlurm
-from slurm_plugin.client.job_json import HOLDS, Records, at_most, in_order, job_state, node_names
+from slurm_plugin.client.job_json import (
+    HOLDS,
+    Records,
+    at_most,
+    in_order,
+    is_requeued_held,
+    job_state,
+    node_names,
+)
 from slurm_plugin.client.job_text import shown_reason
 from slurm_plugin.client.node_text import is_available, is_blocked
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Reserve
@@ -277,6 +285,7 @@ def _refreshed(job: SlurmJob, record: Any) -> SlurmJob:
         state_name=record.state or "",
         reason=reason if waits else "",
         hold=HOLDS.get(reason, Hold.NONE) if waits else Hold.NONE,
+        requeued_held=waits and is_requeued_held(record.state or "", record.state_reason or ""),
         partition=record.partition or "",
         min_nodes=at_most(record.num_nodes or 1, job.max_nodes if waits else 0),
         max_nodes=job.max_nodes if waits else 0,

@@ -104,6 +104,7 @@ class SlurmJob:
         gpus: GPUs it holds on each of them, by node; nodes without are left out.
         requeue: It may be requeued.
         restarts: How often it was requeued.
+        requeued_held: Whoever last requeued it, be it Dally, had it held (`scontrol requeuehold`).
         exit_code: Exit code of its script, once it ended.
         array_id: Number of its array; empty if none.
         array_throttle: Most tasks of the array that may run at once; 0 for no limit.
@@ -159,6 +160,7 @@ class SlurmJob:
     gpus: Mapping[str, int] = field(default_factory=dict)
     requeue: bool = True
     restarts: int = 0
+    requeued_held: bool = False
     exit_code: int = 0
     array_id: str = ""
     array_throttle: int = 0

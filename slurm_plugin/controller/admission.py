@@ -126,8 +126,8 @@ class Admission:
                 if unfit := "" if unchanged else self.cannot_place(managed, job, now):
                     misfits.append((managed, unfit))
                     continue
-                held = job.hold is Hold.ADMIN or (managed.request.held and not managed.user_released)
-                why = ineligible_reason(managed, job, managed.request, slots, now, seen)
+                held = job.hold is Hold.ADMIN or managed.held_by_its_user
+                why = ineligible_reason(managed, job, slots, now, seen)
                 paused, paused_s = self._requeues.pause(managed.job_id, now)
                 if paused and not why:
                     why, until_s = paused, paused_s

@@ -10,7 +10,6 @@ from dally.words import plural
 from slurm_plugin.client.job_json import RESERVATION_OVER
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
-from slurm_plugin.request import Request
 
 _NEVER = "DependencyNeverSatisfied"
 _FAILED = "(failed)"
@@ -54,7 +53,6 @@ class SeenJobs:
 def ineligible_reason(
     managed: ManagedJob,
     job: SlurmJob,
-    request: Request,
     slots: Counter[str],
     now: float,
     jobs: SeenJobs,
@@ -64,7 +62,6 @@ def ineligible_reason(
     Args:
         managed: What the controller knows of it.
         job: As Slurm shows it.
-        request: What its comments say now.
         slots: How many more tasks of each limited array may run; a task that may takes one.
         now: The time, seconds.
         jobs: All jobs that Slurm knows.
@@ -77,7 +74,9 @@ def ineligible_reason(
     if job.hold is Hold.ADMIN:
         by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))
         return _LEFT_HELD if by_slurm else "held by an administrator"
-    if request.held and not managed.user_released:
+    if managed.requeued_held:
+        return "requeued and held; `scontrol release` lets it start again"
+    if managed.held_by_its_user:
         return "held by its user"
     if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason

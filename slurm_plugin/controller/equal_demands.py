@@ -9,7 +9,7 @@ from slurm_plugin.controller.managed_job import ManagedJob
 
 _ITS_OWN = {
     *("job_id", "submit_s", "job_name", "comment", "admin_comment", "nice", "dependency", "begin_s"),
-    *("state", "state_name", "reason", "hold", "restarts", "requeue", "exit_code"),
+    *("state", "state_name", "reason", "hold", "requeued_held", "restarts", "requeue", "exit_code"),
     *("start_s", "nodes", "gpus", "array_id", "array_throttle"),
 }
 """Of a job what says nothing of the nodes, limits and licences that it asks for."""

@@ -195,6 +195,7 @@ class ManagedJob:
         owed: What Slurm must still be told.
         stopped_for: What it was last stopped for by Dally, until it runs again; None if it was not.
         user_released: Its user released it: the hold that its comment still speaks of is over.
+        requeued_held: Somebody requeued it to be held (`scontrol requeuehold`), and nobody has released it.
         placed_once: Dally released it onto nodes once: its node list and begin time may be of Dally's making.
         order: Its place in the policy's queue; None before it is first there, and once a person holds it.
         switches_since_s: When it began to wait for its `--switches`, since it last ran; None if it has not.
@@ -216,6 +217,7 @@ class ManagedJob:
     owed: Owed = Owed.NOTHING
     stopped_for: StopPurpose | None = None
     user_released: bool = False
+    requeued_held: bool = False
     placed_once: bool = False
     order: int | None = None
     switches_since_s: float | None = None
@@ -227,8 +229,12 @@ class ManagedJob:
     @property
     def held_by_person(self) -> bool:
         """Its user or an administrator held it at the last look, or its user since before the first one."""
-        by_user = self.request.held and not self.user_released
-        return isinstance(self.phase, IneligiblePhase) and (self.phase.held or by_user)
+        return isinstance(self.phase, IneligiblePhase) and (self.phase.held or self.held_by_its_user)
+
+    @property
+    def held_by_its_user(self) -> bool:
+        """Its user holds it, or whoever requeued it; Slurm shows both as it shows Dally's own holds."""
+        return self.requeued_held or (self.request.held and not self.user_released)
 
     @property
     def arrival(self) -> tuple[float, tuple[int, ...]]:

@@ -238,6 +238,9 @@ class Reconciler:
         if job.state is not State.COMPLETING:  # Slurm counts a requeue before the job has left its nodes
             self.transitions.note_submission(managed, job.submit_s, job.restarts)
         if job.state is State.PENDING:
+            by_us = isinstance(managed.phase, StoppingPhase) or managed.stopped_for is not None
+            if requeued and job.requeued_held and not by_us:
+                self.transitions.note_requeued_held(managed)
             self._observe_pending(managed, job, now, requeued)
         elif job.state is State.ENDED and not checkpointed(managed, job):  # such a one will be requeued
             if isinstance(managed.phase, StartingPhase) and job.start_s is not None and job.nodes:
@@ -258,10 +261,10 @@ class Reconciler:
         if isinstance(managed.phase, ON_GPUS):
             self._lost_gpus(managed, job, now, requeued)
         elif isinstance(managed.phase, StartingPhase):
-            if requeued:
+            if requeued and not managed.requeued_held:
                 self.admission.start_failed(managed, now, job.reason or "Slurm put it back")
             elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
-                self._note_left_nodes(managed, now, forgotten=True)
+                self._note_left_nodes(managed, now, forgotten=not requeued)
                 self.transitions.start_interrupted(managed, now)
             elif failed_starts.hints_at_segment(job.reason, self.conditions.blocks):
                 self._release(managed, now, failed_starts.WITH_SEGMENT, to_slurm=True)
@@ -298,7 +301,7 @@ class Reconciler:
                 self.transitions.owe(managed, Owed.NOTHING)
         elif self._shadow:
             return
-        elif releasing:
+        elif releasing and not managed.requeued_held:
             self.corrections.append(release_order(job, managed.request, managed))
         elif self._before.get(job.job_id) is not job and not self.admission.cannot_place(managed, job, now):
             self.transitions.hold_again(managed, now)

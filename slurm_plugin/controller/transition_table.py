@@ -70,7 +70,7 @@ TRANSITIONS: Mapping[tuple[Before, JobEvent], tuple[Before, str]] = {
     (STARTING, JobEvent.START): (RUNNING, "Slurm shows it running."),
     (STARTING, JobEvent.START_INTERRUPTED): (
         PENDING,
-        "Slurm shows it held: the order was never given, or slurmctld forgot it.",
+        "Slurm shows it held: the order was never given, slurmctld forgot it, or somebody requeued it held.",
     ),
     (STARTING, JobEvent.TRY_ELSEWHERE): (
         PENDING,

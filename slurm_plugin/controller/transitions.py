@@ -163,7 +163,7 @@ class JobTransitions:
     def end_hold(self, managed: ManagedJob) -> None:
         """Who held a job has released it: it waits for the policy's word again, and so held."""
         assert isinstance(managed.phase, IneligiblePhase), "nobody holds it"
-        managed.user_released, managed.owed = True, Owed.REHOLD
+        managed.user_released, managed.requeued_held, managed.owed = True, False, Owed.REHOLD
         self._enter(managed, JobEvent.END_HOLD, replace(managed.phase, held=False))
 
     def explain_wait(self, managed: ManagedJob, why: str, level: str, until_s: float) -> None:
@@ -365,10 +365,17 @@ class JobTransitions:
             managed.submit_s, managed.restarts = submit_s, restarts
             self.changed.add(managed.job_id)
 
+    def note_requeued_held(self, managed: ManagedJob) -> None:
+        """Somebody has requeued a job to be held: it waits until it is released."""
+        managed.requeued_held = True
+        self.changed.add(managed.job_id)
+
     def note_request(self, managed: ManagedJob, request: Request, size: tuple[int, int]) -> None:
         """A waiting job asks for this, with so many nodes and tasks."""
         if size != (managed.min_nodes, managed.tasks) or request != managed.request:
             managed.min_nodes, managed.tasks = size
+            if request.held and not managed.request.held:  # by job_submit.lua, which tells its end, too
+                managed.requeued_held = False
             managed.request = replace(request, tag=request.tag or managed.request.tag)
             self.changed.add(managed.job_id)
 

@@ -51,7 +51,8 @@ def release_orders(
         if job.hold is Hold.NONE:
             wanted = is_pinned(job, request) and (managed is None or isinstance(managed.phase, StartingPhase))
         else:
-            wanted = not request.held or (managed is not None and managed.user_released)
+            said = request.held and not (managed is not None and managed.user_released)
+            wanted = not said and not (managed is not None and managed.requeued_held)
         if wanted:
             orders.append(release_order(job, request, managed))
     return tuple(orders)

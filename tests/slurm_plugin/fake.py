@@ -207,6 +207,11 @@ class FakeSlurm(FakeCluster):
         self._requeue_now(self._jobs[job_id])
         self._schedule()
 
+    def requeue_held(self, job_id: str) -> None:
+        """Put a running job back to be held, as its user or an administrator may."""
+        self._requeue_held(self._jobs[job_id])
+        self._schedule()
+
     def forget_start(self, job_id: str) -> None:
         """Show a job as held again, as a slurmctld does that was killed before it saved what came after."""
         job = self._jobs[job_id]
@@ -214,6 +219,7 @@ class FakeSlurm(FakeCluster):
             self._stop(job, State.PENDING, "PENDING")
         job.required_nodes, job.reservation = (), ""
         self._hold(job, Hold.USER)
+        job.requeued_held = job.restarts > 0
 
     def shrink(self, job_id: str, *nodes: str) -> None:
         """Take nodes from a running job, as its user may."""
@@ -334,8 +340,12 @@ class FakeSlurm(FakeCluster):
         if job.state is State.RUNNING or (ended and job.state is State.ENDED):
             if not job.spec.requeue:
                 raise RefusedError("Requested operation is presently disabled")
-            self._requeue_now(job)
-            self._hold(job, Hold.USER)
+            self._requeue_held(job)
+
+    def _requeue_held(self, job: FakeJob) -> None:
+        self._requeue_now(job)
+        self._hold(job, Hold.USER)
+        job.requeued_held = True
 
     def _checkpoint(self, job: FakeJob) -> None:
         after_s, code = job.spec.checkpoint_exit_s, job.spec.checkpoint_code

@@ -153,6 +153,7 @@ class FakeJob:
     state_name: str = "PENDING"
     reason: str = ""
     hold: Hold = Hold.NONE
+    requeued_held: bool = False
     min_nodes: int = 1
     max_nodes: float = inf
     tasks: int = 1
@@ -195,6 +196,7 @@ class FakeJob:
     def set_hold(self, hold: Hold) -> None:
         """Hold the job, or end its hold."""
         self.hold = hold
+        self.requeued_held = self.requeued_held and hold is not Hold.NONE
         self.reason = {Hold.USER: "JobHeldUser", Hold.ADMIN: "JobHeldAdmin", Hold.NONE: ""}[hold]
 
     def view(self) -> SlurmJob:
@@ -207,6 +209,7 @@ class FakeJob:
             state_name=self.state_name,
             reason=self.reason,
             hold=self.hold if waits else Hold.NONE,
+            requeued_held=waits and self.requeued_held,
             user=spec.user,
             account=spec.account,
             job_name=spec.job_name,

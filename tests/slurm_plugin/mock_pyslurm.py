@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from slurm_plugin.client.job_json import REQUEUED_HELD
 from slurm_plugin.client.orders import Order, ReleaseOnNodes, Reserve
 from slurm_plugin.client.slurm import Reservation as SlurmReservation
 from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, SlurmUnavailableError, State
@@ -92,7 +93,6 @@ class Bound:
 
     slurm: ClassVar[Slurm]
     max_nodes: ClassVar[Mapping[str, int]]
-    descriptions: ClassVar[Mapping[str, str]]
     stale_errno: ClassVar[int]
 
 
@@ -100,9 +100,7 @@ class Jobs(Bound):
     @classmethod
     def load(cls) -> Collection:
         groups = records_of(_answer(cls.slurm.jobs))
-        return Collection(
-            [JobRecord(number, jobs, cls.max_nodes, cls.descriptions) for number, jobs in groups.items()]
-        )
+        return Collection([JobRecord(number, jobs, cls.max_nodes) for number, jobs in groups.items()])
 
 
 class Job(Bound):
@@ -133,13 +131,7 @@ class Job(Bound):
 class JobRecord:
     """A job, or the waiting tasks of an array that nobody has touched."""
 
-    def __init__(
-        self,
-        number: int,
-        jobs: Sequence[SlurmJob],
-        max_nodes: Mapping[str, int],
-        descriptions: Mapping[str, str],
-    ) -> None:
+    def __init__(self, number: int, jobs: Sequence[SlurmJob], max_nodes: Mapping[str, int]) -> None:
         job = self._job = jobs[0]
         shared = _is_shared(job)
         self.id = number
@@ -148,7 +140,7 @@ class JobRecord:
         self.array_tasks_waiting = ",".join(_task(job) for job in jobs) if shared else None
         self.submit_time = _number(int(job.submit_s))
         self.state = job.state_name.upper()
-        self.state_reason = descriptions.get(job.job_id) or job.reason or "None"
+        self.state_reason = REQUEUED_HELD if job.requeued_held else job.reason or "None"
         self.partition = _text(job.partition)
         self.num_nodes = _number(job.min_nodes)
         self.time_limit = _number(int((job.time_limit_s or 0) // 60))
@@ -210,22 +202,15 @@ class Reservation(Bound):
             raise RPCError(self.stale_errno, "an error of some earlier call")
 
 
-def mock_pyslurm(
-    slurm: Slurm,
-    max_nodes: Mapping[str, int] | None = None,
-    stale_errno: int = 0,
-    descriptions: Mapping[str, str] | None = None,
-) -> Any:
+def mock_pyslurm(slurm: Slurm, max_nodes: Mapping[str, int] | None = None, stale_errno: int = 0) -> Any:
     """The module in front of a `Slurm`.
 
     Args:
         slurm: What answers; a refusal or outage becomes an RPCError.
         max_nodes: Most nodes of jobs by number, for those not submitted with `-N` and one count.
         stale_errno: An error that an earlier call has left behind in the C library; 0 for none.
-        descriptions: What Slurm says of why jobs wait, by job; pyslurm shows it in place of the reason.
     """
     bound = {"slurm": slurm, "max_nodes": max_nodes or {}, "stale_errno": stale_errno}
-    bound["descriptions"] = {} if descriptions is None else descriptions
     kinds = (Job, Jobs, Nodes, Reservation, Reservations)
     return SimpleNamespace(
         __version__="25.11.2",

@@ -19,7 +19,6 @@ from tests.slurm_plugin.contract import RealWorld, find, run_one, wait_state
 from tests.slurm_plugin.fake_job import SubmitSpec
 
 VERSIONS = ((22, 5), (24, 11), (25, 11), (26, 5))
-REQUEUED = "job requeued in held state"
 
 
 def held(job_id: str, **values: object) -> SlurmJob:
@@ -184,7 +183,7 @@ def test_every_field_of_a_job_is_shown(version: tuple[int, int]) -> None:
     )
     by_cpu = replace(job, memory_per_node_mb=0, memory_per_cpu_mb=100, job_id="17_4")
     waits = replace(held("18"), reason="JobHeldUser", max_nodes=2)
-    tried = [job, by_cpu, waits, replace(held("19"), whole_blocks=True)]
+    tried = [job, by_cpu, waits, replace(held("19"), whole_blocks=True, requeued_held=True)]
     if version >= (25, 5):
         spreads = replace(held("20"), segment=2, spreads_segments=True)
         tried += [spreads, replace(held("21"), segment=1, consolidates_segments=True)]
@@ -267,22 +266,28 @@ def test_a_user_cannot_write_what_is_taken_for_another_field_or_job() -> None:
 def test_a_job_requeued_and_held_is_held_by_its_user_until_a_person_holds_it() -> None:
     slurm = cluster(held("10", restarts=1), held("11"))
     look = settled(slurm)
-    slurm.put(held("10", restarts=2))
-    slurm.descriptions[10] = REQUEUED
+    requeued = held("10", restarts=2, requeued_held=True)
+    slurm.put(requeued)
     assert look() == slurm.jobs()
-    slurm.put(replace(held("10", restarts=2), reason="JobHeldAdmin", hold=Hold.ADMIN))
+    slurm.put(replace(requeued, reason="JobHeldAdmin", hold=Hold.ADMIN))
     slurm.now_s += REASONS_S
     assert look() == slurm.jobs()
     assert look() == slurm.jobs()
 
 
+def test_a_job_held_for_its_exit_code_was_requeued_to_be_held() -> None:
+    slurm = cluster(held("10", state_name="SPECIAL_EXIT", restarts=1, requeued_held=True))
+    slurm.descriptions[10] = "JobHeldUser"
+    assert settled(slurm)() == slurm.jobs()
+
+
 def test_before_a_job_with_a_description_is_released_its_hold_is_looked_up() -> None:
-    slurm = cluster(held("10"), held("11"))
+    requeued = held("10", requeued_held=True)
+    slurm = cluster(requeued, held("11"))
     changed = slurm.changed_jobs()
-    slurm.descriptions[10] = REQUEUED
     changed.look()
     changed.look()
-    slurm.put(replace(held("10"), reason="JobHeldAdmin", hold=Hold.ADMIN))
+    slurm.put(replace(requeued, reason="JobHeldAdmin", hold=Hold.ADMIN))
     asked = slurm.full
     assert changed.held_by_administrator(["11"]) == set()
     assert slurm.full == asked

@@ -40,7 +40,6 @@ RUNNING = SlurmJob(
 ENDED = SlurmJob("19", 1e9, State.ENDED, "FAILED", exit_code=137, start_s=2e9)
 LEFT = replace(ENDED, nodes=("n1",), gpus={"n1": 8})
 TASKS = tuple(replace(HELD, job_id=f"20_{task}", array_id="20", min_nodes=1) for task in (0, 3, 4, 5))
-REQUEUED = "job requeued in held state"
 FENCE = Reserve("dally-f1", ("n1", "n2"), "alice")
 
 
@@ -134,16 +133,17 @@ def test_who_holds_a_job_is_told_apart(reason: str, hold: Hold) -> None:
 
 
 def test_who_holds_a_job_with_a_description_is_what_commands_say() -> None:
-    rig = PyslurmRig(HELD, descriptions={"17": REQUEUED})
-    assert rig.slurm.jobs() == (HELD,)
-    by_administrator = replace(HELD, reason="JobHeldAdmin", hold=Hold.ADMIN)
+    requeued = replace(HELD, requeued_held=True)
+    rig = PyslurmRig(requeued)
+    assert rig.slurm.jobs() == (requeued,)
+    by_administrator = replace(requeued, reason="JobHeldAdmin", hold=Hold.ADMIN)
     rig.change(by_administrator)
     rig.now_s += REREAD_S
     assert rig.slurm.jobs() == (by_administrator,)
 
 
 def test_a_job_with_a_description_is_released_by_commands_which_look_who_holds_it() -> None:
-    rig = PyslurmRig(HELD, descriptions={"17": REQUEUED})
+    rig = PyslurmRig(replace(HELD, requeued_held=True))
     rig.commands.refusal = "an administrator holds it"
     assert rig.slurm.run([ReleaseOnNodes("17", ("n1", "n2"))]) == ("an administrator holds it",)
     assert rig.cluster.ran == []

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dally.hostlist import fold
 from slurm_plugin.client.changed_jobs import ChangedJobs
-from slurm_plugin.client.job_json import in_order
+from slurm_plugin.client.job_json import REQUEUED_HELD, in_order
 from slurm_plugin.client.slurm import SlurmJob, State
 
 
@@ -75,6 +75,8 @@ class TextSlurm:
 
     def _fields(self, number: int, job: SlurmJob, columns: str) -> list[str]:
         values = _columns(number, job, self.version)
+        if job.requeued_held:
+            values["Reason"] = REQUEUED_HELD
         if number in self.descriptions:
             values["Reason"] = self.descriptions[number]
         wanted = [column.split(":") for column in columns.split(",")]

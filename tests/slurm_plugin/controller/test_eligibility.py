@@ -23,7 +23,7 @@ def said(dependency: str, *others: SlurmJob, why: str = NEW, reason: str = "JobH
     hold = Hold.ADMIN if reason == "JobHeldAdmin" else Hold.USER
     job = SlurmJob("9", 5.0, State.PENDING, "PENDING", reason, hold, dependency=dependency)
     jobs = {other.job_id: other for other in (*others, job)}
-    return ineligible_reason(managed, job, managed.request, Counter(), 10.0, SeenJobs(jobs))
+    return ineligible_reason(managed, job, Counter(), 10.0, SeenJobs(jobs))
 
 
 @pytest.mark.parametrize(

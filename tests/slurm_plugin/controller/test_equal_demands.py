@@ -25,7 +25,7 @@ OTHERS: dict[str, object] = {
 
 ITS_OWN = {
     *("job_id", "submit_s", "job_name", "comment", "admin_comment", "nice", "dependency", "begin_s"),
-    *("state", "state_name", "reason", "hold", "restarts", "requeue", "exit_code"),
+    *("state", "state_name", "reason", "hold", "requeued_held", "restarts", "requeue", "exit_code"),
     *("start_s", "nodes", "gpus", "array_id", "array_throttle"),
 }
 

@@ -46,7 +46,9 @@ def test_nobody_else_starts_where_a_forgotten_run_goes_on(tmp_path: Path) -> Non
     assert set(site.states().values()) == {"RUNNING"}
 
 
-def test_a_requeued_job_that_took_a_while_to_end_goes_back_to_its_nodes_as_soon_as_any(tmp_path: Path) -> None:
+def test_a_requeued_job_that_took_a_while_to_end_waits_no_longer_than_others(
+    tmp_path: Path,
+) -> None:
     site = FakeSite(tmp_path, restart_gap_s=GAP_S)
     site.slurm.completing_s = 4.0
     job = site.submit(nodes=4, gpus_per_node=8)

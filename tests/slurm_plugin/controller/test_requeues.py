@@ -8,6 +8,8 @@ from slurm_plugin.client.slurm import Hold
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.controller.requeues import PATIENCE, SOON_S, ForeignRequeues
+from slurm_plugin.request import Request, encode
+from slurm_plugin.service.release_command import release_orders
 from tests.slurm_plugin.fake_job import SubmitSpec
 from tests.slurm_plugin.worlds import Action, FakeSite
 
@@ -154,3 +156,87 @@ def test_a_requeued_job_that_others_start_at_once_is_still_dallys(tmp_path: Path
     site.live(3000, poll_s=30.0)
     assert site.outcome() == {job: ("COMPLETED", 1)}
     assert not site.events("released")
+
+
+def test_who_requeues_a_job_to_be_held_has_it_held_until_the_release(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, TWO, restart_gap_s=3.0)
+    site.slurm.completing_s = 2.0
+    job = site.submit(gpus_per_node=4, run_time_s=500.0)
+    site.run_to(50)
+    site.slurm.requeue_held(job)
+    site.run_to(300)
+    assert site.managed(job).reason == "requeued and held; `scontrol release` lets it start again"
+    assert release_orders(site.slurm.jobs(), {job: site.managed(job)}) == ()
+    site.restart()
+    site.run_to(1000)
+    assert site.outcome() == {job: ("PENDING", 1)}
+    site.slurm.release(job)
+    site.run_to(1002)
+    assert site.managed(job).phase.name is JobPhase.RUNNING
+    site.slurm.requeue(job)
+    site.run_to(1520)
+    assert site.outcome() == {job: ("COMPLETED", 2)}
+
+
+def test_a_job_that_starts_just_then_is_held_too(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, TWO, start_timeout_s=100.0)
+    job = site.submit(gpus_per_node=4, run_time_s=500.0)
+    site.controller.cycle()
+    assert site.managed(job).phase.name is JobPhase.RUNNING
+    site.slurm.requeue(job)
+    site.slurm.start_delay_s = 5.0
+    site.run_to(2)
+    assert site.managed(job).phase.name is JobPhase.STARTING
+    site.now_s = 10.0
+    site.slurm.jobs()
+    site.slurm.requeue_held(job)
+    site.run_to(300)
+    assert site.managed(job).phase.name is JobPhase.INELIGIBLE
+    assert site.outcome() == {job: ("PENDING", 2)}
+
+
+def test_what_dally_itself_requeues_is_not_taken_for_held(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, racks([[4]]), "srtf")
+    site.slurm.completing_s = 2.0
+    stopped = site.submit(gpus_per_node=4, run_time_s=900.0, time_limit_s=2000, signal="USR1", grace_s=5)
+    site.run_to(50)
+    first = site.submit(gpus_per_node=4, run_time_s=50.0, time_limit_s=60)
+    site.run_to(200)
+    assert site.outcome() == {stopped: ("RUNNING", 1), first: ("COMPLETED", 0)}
+    site.slurm.forget_start(stopped)
+    site.run_to(250)
+    assert site.outcome()[stopped] == ("RUNNING", 1)
+
+
+def test_a_job_of_slurms_own_that_is_requeued_to_be_held_stays_so(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, TWO)
+    site.slurm.set_node("r0m0", "drain")
+    site.slurm.set_node("r0m1", "drain")
+    job = site.submit(gpus_per_node=4, run_time_s=500.0)
+    site.run_to(10)
+    site.slurm.release(job)
+    site.run_to(20)
+    site.slurm.set_node("r0m1")
+    site.run_to(30)
+    assert site.managed(job).phase.name is JobPhase.RELEASED
+    assert site.states() == {job: "RUNNING"}
+    site.slurm.requeue_held(job)
+    site.run_to(300)
+    assert site.states() == {job: "PENDING"}
+    site.slurm.release(job)
+    site.run_to(310)
+    assert site.states() == {job: "RUNNING"}
+
+
+def test_its_user_holds_and_releases_it_through_job_submit_lua(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, TWO)
+    job = site.submit(gpus_per_node=4, run_time_s=500.0)
+    site.run_to(50)
+    site.slurm.requeue_held(job)
+    site.run_to(60)
+    site.slurm.update(job, comment=encode(Request(held=True)))
+    site.run_to(70)
+    assert site.managed(job).reason == "held by its user"
+    site.slurm.update(job, comment=encode(Request()))
+    site.run_to(80)
+    assert site.states() == {job: "RUNNING"}

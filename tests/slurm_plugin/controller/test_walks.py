@@ -93,6 +93,7 @@ class Walk:
             lambda: self._to_a_job(lambda job: slurm.hold(job, Hold.USER), pending),
             lambda: self._to_a_job(slurm.release, pending),
             lambda: self._to_a_job(slurm.requeue, running),
+            lambda: self._to_a_job(slurm.requeue_held, running),
             lambda: self._to_a_job(slurm.forget_start, pending, running),
             lambda: self._to_a_job(self._shrink, running),
             lambda: self._to_a_job(lambda job: slurm.update(job, time_limit_s=400.0), pending),
@@ -323,7 +324,8 @@ class Walk:
 
     def _release_what_people_hold(self) -> None:
         for job in self.site.slurm.jobs():
-            if job.state is State.PENDING and (job.hold is Hold.ADMIN or "held" in job.comment):
+            by_person = job.hold is Hold.ADMIN or job.requeued_held or "held" in job.comment
+            if job.state is State.PENDING and by_person:
                 self.site.slurm.release(job.job_id)
 
 

@@ -30,6 +30,7 @@ RESERVATION_OVER = "ReservationDeleted"
 """The reason of a job that Slurm itself holds, as the reservation that it asked for is over."""
 
 REQUEUED_HELD = "job requeued in held state"
+LAUNCH_FAILED = "launch failed requeued held"
 """How Slurm describes a job that was requeued to be held, until it is released."""
 
 HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN, RESERVATION_OVER: Hold.ADMIN}
@@ -233,8 +234,8 @@ def _job(record: Record, job_id: str) -> SlurmJob:
 
 @lru_cache(maxsize=1024)
 def is_requeued_held(state_name: str, description: str) -> bool:
-    """Whether a pending job was requeued to be held: by command, or for its exit code (RequeueExitHold)."""
-    return description == REQUEUED_HELD or "SPECIAL_EXIT" in state_name
+    """Whether a job was requeued to be held: by command, for its exit code, or as its prolog failed."""
+    return description in (REQUEUED_HELD, LAUNCH_FAILED) or "SPECIAL_EXIT" in state_name
 
 
 def job_state(name: str) -> State:

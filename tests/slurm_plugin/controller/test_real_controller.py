@@ -16,7 +16,7 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.config import Config
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
-from slurm_plugin.controller.managed_job import IneligiblePhase, JobPhase, ManagedJob
+from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.submit.hints import site_lua
@@ -269,23 +269,6 @@ def test_an_administrators_hold_and_release_are_respected(site: RealSite) -> Non
     assert site.managed_jobs[job].reason == "held by an administrator"
     site.local_slurm.run("scontrol", "release", job)
     site.until(lambda: job in running(site))
-
-
-@pytest.mark.parametrize("state", [(), ("State=SpecialExit",)], ids=["pending", "special exit"])
-def test_a_job_that_somebody_requeues_to_be_held_waits_for_its_release(
-    site: RealSite, state: tuple[str, ...]
-) -> None:
-    job = sleeping(site, 60, "--gres=gpu:8")
-    site.until(lambda: job in running(site))
-    site.local_slurm.run("scontrol", "requeuehold", *state, job)
-    site.until(lambda: isinstance(site.managed_jobs[job].phase, IneligiblePhase))
-    assert site.managed_jobs[job].reason.startswith("requeued and held")
-    for _ in range(3):
-        site.controller.cycle()
-    assert site.state(job) == ("SPECIAL_EXIT" if state else "PENDING")
-    site.local_slurm.run("scontrol", "release", job)
-    site.until(lambda: job in running(site))
-    assert site.managed_jobs[job].phase.name is JobPhase.RUNNING
 
 
 def test_a_job_released_by_hand_is_left_to_slurm(site: RealSite) -> None:

@@ -285,5 +285,11 @@ def asks_for_requeue(job: SlurmJob) -> bool:
     return _failed_with(CHECKPOINTED, job)
 
 
+def is_to_stay_held(job: SlurmJob) -> bool:
+    """Whether whoever requeued a job wants it held: not if its checkpoint is written (RequeueExitHold=85)."""
+    has_checkpoint = "SPECIAL_EXIT" in job.state_name and job.exit_code == CHECKPOINTED
+    return job.requeued_held and not has_checkpoint
+
+
 def _failed_with(code: int, job: SlurmJob) -> bool:
     return job.state is State.ENDED and job.state_name == "FAILED" and job.exit_code == code

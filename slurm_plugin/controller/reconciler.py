@@ -38,6 +38,7 @@ from slurm_plugin.controller.managed_job import (
     StopPurpose,
     asks_for_requeue,
     checkpointed,
+    is_to_stay_held,
 )
 from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.pending_starts import PendingStarts
@@ -239,7 +240,7 @@ class Reconciler:
             self.transitions.note_submission(managed, job.submit_s, job.restarts)
         if job.state is State.PENDING:
             by_us = isinstance(managed.phase, StoppingPhase) or managed.stopped_for is not None
-            if requeued and job.requeued_held and not by_us:
+            if requeued and is_to_stay_held(job) and not by_us:
                 self.transitions.note_requeued_held(managed)
             self._observe_pending(managed, job, now, requeued)
         elif job.state is State.ENDED and not checkpointed(managed, job):  # such a one will be requeued

@@ -29,8 +29,7 @@ _STATES = {
 RESERVATION_OVER = "ReservationDeleted"
 """The reason of a job that Slurm itself holds, as the reservation that it asked for is over."""
 
-REQUEUED_HELD = "job requeued in held state"
-LAUNCH_FAILED = "launch failed requeued held"
+REQUEUED_HELD, LAUNCH_FAILED = "job requeued in held state", "launch failed requeued held"
 """How Slurm describes a job that was requeued to be held, until it is released."""
 
 HOLDS = {"JobHeldUser": Hold.USER, "JobHeldAdmin": Hold.ADMIN, RESERVATION_OVER: Hold.ADMIN}

@@ -13,6 +13,7 @@ from math import inf
 
 from slurm_plugin.client.job_json import (
     HOLDS,
+    LAUNCH_FAILED,
     REQUEUED_HELD,
     RESERVATION_OVER,
     at_most,
@@ -63,7 +64,7 @@ _NUL = "\0"
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
 _NONE = ("(null)", "N/A")
-_GUESSES = {REQUEUED_HELD: "JobHeldUser"}
+_GUESSES = {REQUEUED_HELD: "JobHeldUser", LAUNCH_FAILED: "JobHeldUser"}
 """The reason behind a description, unless a person has held the job since."""
 
 _KNOWN = (

@@ -1,7 +1,8 @@
 """Decides which waiting jobs the policy sees: those that Slurm would start if it had the GPUs."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from dally.errors import DallyError
@@ -17,6 +18,22 @@ from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
 from slurm_plugin.controller.transitions import JobTransitions, Log
+
+
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """What keeps a waiting job out of the policy's queue; the fields are those of `IneligiblePhase`."""
+
+    why: str
+    until_s: float = inf
+    held: bool = False
+    accrues: bool = False
+
+    def tell(self, transitions: JobTransitions, managed: ManagedJob, now: float) -> None:
+        """Take the job out of the queue, or say what is new."""
+        queued = isinstance(managed.phase, PendingPhase)
+        if queued or managed.reason != self.why or managed.phase.until_s <= now:
+            transitions.set_ineligible(managed, now, self.why, self.until_s, self.held, self.accrues)
 
 
 class Admission:
@@ -111,53 +128,77 @@ class Admission:
             Jobs that have come to ask for what Dally cannot place, and why.
         """
         slots, seen = array_slots(self._seen.values(), self._managed_jobs), SeenJobs(self._seen)
-        self.limit_use = use = self._conditions.limit_use(now)
-        queued, refusals = QueuedJobs(use), dict[tuple[int, int], str]()
+        self.limit_use = self._conditions.limit_use(now)
+        queued, refusals = QueuedJobs(self.limit_use), dict[tuple[int, int], str]()
         misfits = list[tuple[ManagedJob, str]]()
         waiting = [managed for managed in self._managed_jobs.values() if isinstance(managed.phase, WAITS)]
         waiting.sort(key=lambda each: (each.job_id not in self._pending_starts, each.arrival))
         for managed in waiting:
-            job, until_s, accrues = self._seen[managed.job_id], inf, False
-            held = isinstance(managed.phase, IneligiblePhase) and managed.phase.held
-            if job.state is not State.PENDING:
-                why = f"Slurm shows it as {job.state_name}"
-            else:
-                unchanged = job is self._before.get(managed.job_id)
-                if unfit := "" if unchanged else self.cannot_place(managed, job, now):
-                    misfits.append((managed, unfit))
-                    continue
-                held = job.hold is Hold.ADMIN or managed.held_by_its_user
-                why = ineligible_reason(managed, job, slots, now, seen)
-                paused, paused_s = self._requeues.pause(managed.job_id, now)
-                if paused and not why:
-                    why, until_s = paused, paused_s
-                accrues = not why
-                pending_gpus = self._pending_starts.gpus(managed.job_id)
-                gpus = pending_gpus or managed.job.least_gpus
-                demand = self._conditions.equal_demands.number(managed, job)
-                same = demand, gpus
-                if not why and same not in refusals:
-                    refusals[same] = self._conditions.refusal(managed, use, gpus)
-                why = why or refusals[same]
-                if not why and (why := self._narrow(managed, demand, now)) and managed.refusals.nodes:
-                    until_s = now + self._config.backoff_s
-                has_one_like = not why and not pending_gpus and queued.has_one_like(managed, job)
-                if has_one_like and self._conditions.refusal(managed, queued.use, gpus):
-                    why = "a job like it goes first, and a limit or licence is not enough for both"
-            if not why:
-                if pending_gpus:
-                    use.promise(job, pending_gpus)
-                    refusals.clear()
-                queued.add(managed, job, gpus)
-                if isinstance(managed.phase, IneligiblePhase):
-                    self._transitions.queue(managed, now)
-            elif (
-                isinstance(managed.phase, PendingPhase)
-                or managed.reason != why
-                or managed.phase.until_s <= now
-            ):
-                self._transitions.set_ineligible(managed, now, why, until_s, held, accrues)
+            job = self._seen[managed.job_id]
+            unchanged = job.state is not State.PENDING or job is self._before.get(managed.job_id)
+            if unfit := "" if unchanged else self.cannot_place(managed, job, now):
+                misfits.append((managed, unfit))
+                continue
+            obstacle = self._ineligible(managed, job, slots, seen, now)
+            if obstacle := obstacle or self._refused(managed, job, queued, refusals, now):
+                obstacle.tell(self._transitions, managed, now)
+                continue
+            pending_gpus = self._pending_starts.gpus(managed.job_id)
+            if pending_gpus:
+                self.limit_use.promise(job, pending_gpus)
+                refusals.clear()
+            queued.add(managed, job, pending_gpus or managed.job.least_gpus)
+            if isinstance(managed.phase, IneligiblePhase):
+                self._transitions.queue(managed, now)
         return misfits
+
+    def _ineligible(
+        self, managed: ManagedJob, job: SlurmJob, slots: Counter[str], seen: SeenJobs, now: float
+    ) -> _Obstacle | None:
+        """What keeps a waiting job from starting whatever is free."""
+        if job.state is not State.PENDING:
+            held = isinstance(managed.phase, IneligiblePhase) and managed.phase.held
+            return _Obstacle(f"Slurm shows it as {job.state_name}", held=held)
+        if why := ineligible_reason(managed, job, slots, now, seen):
+            return _Obstacle(why, held=job.hold is Hold.ADMIN or managed.held_by_its_user)
+        why, until_s = self._requeues.pause(managed.job_id, now)
+        return _Obstacle(why, until_s) if why else None
+
+    def _refused(
+        self,
+        managed: ManagedJob,
+        job: SlurmJob,
+        queued: QueuedJobs,
+        refusals: dict[tuple[int, int], str],
+        now: float,
+    ) -> _Obstacle | None:
+        """What keeps an eligible job from starting beside GPUs: limits, licences, nodes, or a job like it.
+
+        Args:
+            managed: The job.
+            job: As Slurm shows it.
+            queued: The jobs that are queued so far.
+            refusals: Why jobs of a demand, with so many GPUs, may not start, as far as is known.
+            now: The time, seconds.
+        """
+        pending_gpus = self._pending_starts.gpus(managed.job_id)
+        gpus = pending_gpus or managed.job.least_gpus
+        demand = self._conditions.equal_demands.number(managed, job)
+        same = demand, gpus
+        if same not in refusals:
+            refusals[same] = self._conditions.refusal(managed, self.limit_use, gpus)
+        if why := refusals[same]:
+            return _Obstacle(why, accrues=True)
+        if why := self._narrow(managed, demand, now):
+            return _Obstacle(
+                why, now + self._config.backoff_s if managed.refusals.nodes else inf, accrues=True
+            )
+        has_one_like = not pending_gpus and queued.has_one_like(managed, job)
+        if has_one_like and self._conditions.refusal(managed, queued.use, gpus):
+            return _Obstacle(
+                "a job like it goes first, and a limit or licence is not enough for both", accrues=True
+            )
+        return None
 
     def _narrow(self, managed: ManagedJob, demand: int, now: float) -> str:
         """Tell the policy on which nodes a waiting job may start now; why it may not, if on too few.

@@ -99,6 +99,7 @@ class CommandLine:
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
         self._json = ""
+        self._last_settings: dict[str, str] = {}
         self._changed_jobs = ChangedJobs(self._squeue, self._show_jobs, self.read_all_jobs)
 
     def jobs(self) -> tuple[SlurmJob, ...]:
@@ -161,7 +162,8 @@ class CommandLine:
 
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions."""
-        return read_partitions(self._shown("partition"))
+        settings = self._last_settings or self._settings()
+        return read_partitions(self._shown("partition"), settings)
 
     def limits(self) -> AccountingLimits:
         """The limits that sacctmgr shows, if Slurm enforces any."""
@@ -323,7 +325,8 @@ class CommandLine:
 
     def _settings(self) -> dict[str, str]:
         """Slurm's settings, by key."""
-        return read_settings(self.read("scontrol", "show", "config"))
+        self._last_settings = read_settings(self.read("scontrol", "show", "config"))
+        return self._last_settings
 
     def _version(self) -> tuple[int, int]:
         return parse_version(self.read("scontrol", "--version")) or (0, 0)

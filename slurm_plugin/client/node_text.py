@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import inf
+from types import MappingProxyType
 
 from slurm_plugin.client.block_topology import SEGMENTS_SINCE, BlockTopology
 from slurm_plugin.client.job_json import count_gpus, node_names
-from slurm_plugin.client.slurm import Partition, Reservation, SlurmNode
+from slurm_plugin.client.slurm import JobDefaults, Partition, Reservation, SlurmNode
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z][\w:/]*(?:\[\d+\])?)=")
 _BLOCKED = "+BLOCKED"
@@ -125,8 +126,8 @@ def _bounds_jobs(record: Mapping[str, str]) -> bool:
     return not (flags & _UNBOUND or record.get("Licenses"))
 
 
-def read_partitions(text: str) -> tuple[Partition, ...]:
-    """The partitions in what `scontrol --oneliner show partition` printed."""
+def read_partitions(text: str, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Partition, ...]:
+    """The partitions in what `scontrol --oneliner show partition` printed, by the cluster's settings."""
     return tuple(
         Partition(
             name,
@@ -140,9 +141,25 @@ def read_partitions(text: str) -> tuple[Partition, ...]:
             denied_accounts=_allowed(record.get("DenyAccounts", "")) or frozenset(),
             allowed_qos=_allowed(record.get("AllowQos", "")),
             denied_qos=_allowed(record.get("DenyQos", "")) or frozenset(),
+            defaults=_job_defaults(record, settings),
         )
         for name, record in read_records(text, "PartitionName").items()
     )
+
+
+def _job_defaults(partition: Mapping[str, str], settings: Mapping[str, str]) -> JobDefaults:
+    """What jobs of a partition get that say nothing of it, by what it and the cluster say."""
+    by_gpu = {
+        name: number(value)
+        for said in (settings, partition)
+        for name, _, value in (part.partition("=") for part in said.get("JobDefaults", "").split(","))
+    }
+    names = ("DefMemPerCPU", "DefMemPerNode")
+    own = any(partition.get(name, "").isdecimal() for name in names)
+    memory = partition if own else settings
+    per_cpu, per_node = (int(number(memory.get(name, ""))) for name in names)
+    cpus, memory_mb = (int(by_gpu.get(name, 0.0)) for name in ("DefCpuPerGPU", "DefMemPerGPU"))
+    return JobDefaults(cpus, memory_mb, per_cpu, per_node)
 
 
 def _allowed(names: str) -> frozenset[str] | None:
@@ -160,9 +177,9 @@ def read_time_s(text: str) -> float:
 
 
 def read_licenses(text: str) -> dict[str, int]:
-    """Free licences by name in what `scontrol --oneliner show license` printed."""
+    """Free licences by name, but for those of reservations, from `scontrol --oneliner show license`."""
     return {
-        name: int(number(record.get("Free", "")))
+        name: max(0, int(number(record.get("Free", "")) - number(record.get("Reserved", ""))))
         for name, record in read_records(text, "LicenseName").items()
     }
 

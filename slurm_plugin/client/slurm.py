@@ -237,6 +237,26 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class JobDefaults:
+    """What a partition gives jobs that say nothing of it.
+
+    Slurm shows CPUs and memory by GPU of a job only once it has looked for nodes for it, which it does not
+    while the job is held; the others it shows at once, as if the job had asked for them.
+
+    Attributes:
+        cpus_per_gpu: CPUs for each GPU (DefCpuPerGPU); 0 for none.
+        memory_per_gpu_mb: Memory for each GPU (DefMemPerGPU), which goes before the next two.
+        memory_per_cpu_mb: Memory for each CPU (DefMemPerCPU).
+        memory_per_node_mb: Memory on each node (DefMemPerNode).
+    """
+
+    cpus_per_gpu: int = 0
+    memory_per_gpu_mb: int = 0
+    memory_per_cpu_mb: int = 0
+    memory_per_node_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """One partition, and which jobs it takes.
 
@@ -252,6 +272,7 @@ class Partition:
         groups: The only Unix groups whose users may use it; None for all.
         allowed_qos: The only QOS that jobs in it may have; None for all but `denied_qos`.
         denied_qos: QOS that they may not have.
+        defaults: What it gives jobs that say nothing of it; the cluster's where it has none.
     """
 
     name: str
@@ -265,6 +286,7 @@ class Partition:
     groups: frozenset[str] | None = None
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
+    defaults: JobDefaults = JobDefaults()
 
 
 @dataclass(frozen=True, slots=True)

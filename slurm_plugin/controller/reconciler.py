@@ -22,6 +22,7 @@ from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.admission import Admission
 from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.gpu_count_watch import GpuCountWatch
+from slurm_plugin.controller.job_defaults import DefaultsOfJobs
 from slurm_plugin.controller.job_requests import RequestReader, release_order, shown_size
 from slurm_plugin.controller.managed_job import (
     NEW,
@@ -106,6 +107,7 @@ class Reconciler:
         self.admission = Admission(
             transitions, self._reader, self.conditions, self.pending_starts, self._requeues, config, log
         )
+        self._defaults = DefaultsOfJobs()
         self._segments = SegmentWatch(self.managed_jobs, log)
         self.gpu_counts = GpuCountWatch(log)
         self._seen: dict[str, SlurmJob] = {}
@@ -148,6 +150,7 @@ class Reconciler:
         The order matters: GPUs must be free in the state before another job is told to hold them, so first
         come the jobs that left or lost theirs, then those that gave some back, then those that started.
         """
+        jobs = self._defaults.applied(jobs, self._reader.partitions.values())
         self.gpu_counts.observe(jobs, nodes, self.state.topology.machine_index, now)
         jobs = jobs if self._shadow else self.companions.observe(jobs, now)
         reservations = [*reservations]

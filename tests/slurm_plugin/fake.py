@@ -90,7 +90,7 @@ class FakeSlurm(FakeCluster):
                 self._node_states.get(node.name, "blocked" if self._is_blocked(node.name) else ""),
                 self._used[node.name],
                 sum(self._cpus(job, node) for job in self._on[node.name].values()),
-                sum(job.spec.memory_mb for job in self._on[node.name].values()),
+                sum(map(self.memory_mb, self._on[node.name].values())),
             )
             for node in self._nodes.values()
         )

@@ -127,7 +127,7 @@ class FakeCluster:
             return "BadConstraints"
         if job.spec.hidden_segment and job.required_nodes:
             return "BadConstraints"
-        if any(self._nodes[name].memory_mb < job.spec.memory_mb for name in job.required_nodes):
+        if any(self._nodes[name].memory_mb < self.memory_mb(job) for name in job.required_nodes):
             return "BadConstraints"
         names = job.required_nodes
         if len(names) < job.min_nodes:
@@ -197,7 +197,7 @@ class FakeCluster:
         if job.spec.gpu_type not in ("", node.gpu_type) or (job.spec.exclusive and others):
             return 0
         cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
-        memory_mb = sum(other.spec.memory_mb for other in others) + job.spec.memory_mb
+        memory_mb = sum(map(self.memory_mb, others)) + self.memory_mb(job)
         return node.gpus - self._used[name] if cpus <= node.cpus and memory_mb <= node.memory_mb else 0
 
     def _beside(self, name: str, job: FakeJob | None = None) -> list[FakeJob]:
@@ -210,6 +210,11 @@ class FakeCluster:
     def _is_blocked(self, name: str) -> bool:
         """Whether a job beside a node shares its block with nobody."""
         return not self._on[name] and any(other.spec.whole_blocks for other in self._beside(name))
+
+    def memory_mb(self, job: FakeJob) -> int:
+        """Memory that a job takes of each node: what it asks for, or has by default for each GPU."""
+        rules = self.rules.get(job.spec.partition, Partition(job.spec.partition))
+        return job.spec.memory_mb or rules.defaults.memory_per_gpu_mb * job.spec.gpus_per_node
 
     @staticmethod
     def _cpus(job: FakeJob, node: FakeNode) -> float:

@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 
 from slurm_plugin.client.job_json import count_gpus, read_jobs, read_tasks, read_tres
 from slurm_plugin.client.job_text import shown_reason
-from slurm_plugin.client.node_text import read_nodes, read_partitions, read_reservations
+from slurm_plugin.client.node_text import read_licenses, read_nodes, read_partitions, read_reservations
 from slurm_plugin.client.scontrol import unavailable
-from slurm_plugin.client.slurm import Hold, Partition, Reservation, SlurmJob, SlurmUnavailableError, State
+from slurm_plugin.client.slurm import (
+    Hold,
+    JobDefaults,
+    Partition,
+    Reservation,
+    SlurmJob,
+    SlurmUnavailableError,
+    State,
+)
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 VERSIONS = sorted(folder.name for folder in RECORDED.iterdir() if (folder / "squeue.json").exists())
@@ -451,6 +459,29 @@ def test_the_rules_of_a_partition() -> None:
     )
     small = Partition("small", accounts=frozenset({"lab"}), groups=frozenset({"staff", "vision"}))
     assert read_partitions(said) == (big, small)
+
+
+def test_the_defaults_of_a_partition_go_before_those_of_the_cluster() -> None:
+    said = (
+        "PartitionName=own JobDefaults=DefCpuPerGPU=8,DefMemPerGPU=5000 DefMemPerNode=UNLIMITED\n"
+        "PartitionName=plain JobDefaults=(null) DefMemPerNode=UNLIMITED\n"
+        "PartitionName=nodes JobDefaults=DefCpuPerGPU=8 DefMemPerNode=900\n"
+    )
+    settings = {"JobDefaults": "DefMemPerGPU=15000", "DefMemPerCPU": "100"}
+    assert [each.defaults for each in read_partitions(said, settings)] == [
+        JobDefaults(8, 5000, 100),
+        JobDefaults(0, 15_000, 100),
+        JobDefaults(8, 15_000, 0, 900),
+    ]
+    assert read_partitions("PartitionName=plain JobDefaults=(null)")[0].defaults == JobDefaults()
+
+
+def test_licences_that_are_reserved_are_not_free() -> None:
+    said = (
+        "LicenseName=a Total=2 Used=0 Free=2 Reserved=1 Remote=no\n"
+        "LicenseName=b Total=2 Used=2 Free=0 Reserved=1 Remote=no\n"
+    )
+    assert read_licenses(said) == {"a": 1, "b": 0}
 
 
 def test_resources_are_read_as_accounting_counts_them() -> None:

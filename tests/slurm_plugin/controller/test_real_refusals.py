@@ -98,6 +98,16 @@ def test_a_job_goes_past_a_node_whose_cpus_are_used_up(small_cluster: LocalSlurm
     site.journal.close()
 
 
+def test_jobs_that_get_memory_by_gpu_share_a_node_as_far_as_it_goes(small_cluster: LocalSlurm) -> None:
+    site = site_of(small_cluster, "srsf-delay")
+    small_cluster.run("scontrol", "update", "PartitionName=gpu", "JobDefaults=DefMemPerGPU=40000")
+    jobs = [site.submit("--gres=gpu:1", "-t", "1", "sleep.sh", "30") for _ in range(NODES)]
+    site.until(lambda: all(site.state(job) == "RUNNING" for job in jobs))
+    assert {site.nodes(job) for job in jobs} == {"n1", "n2"}
+    assert events(site, "start_failed") == []
+    site.journal.close()
+
+
 def test_a_job_of_slurms_own_does_not_get_what_the_first_of_two_stopped_jobs_leaves(
     small_cluster: LocalSlurm,
 ) -> None:

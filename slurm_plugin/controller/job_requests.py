@@ -230,7 +230,10 @@ class RequestReader:
         if not self._is_ours(job):
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
         nodes, tasks = shown_size(job, request)
-        fewest = min(self._min_nodes(name) for name in job.partition.split(","))
+        partitions = [self.partitions.get(name, Partition(name)) for name in job.partition.split(",")]
+        if apart := next((each for each in partitions if each.apart), None):
+            raise UnfitError(f"{apart.apart} of partition {apart.name} fixes the placement")
+        fewest = min(each.min_nodes for each in partitions)
         if nodes < fewest:
             raise UnfitError(f"it asks for {plural(nodes, 'node')}, and its partition gives {fewest} or more")
         if job.features:
@@ -311,10 +314,6 @@ class RequestReader:
         cpus = sum(node.cpus for node in self.nodes if node.name in names)
         if not found.bounds_jobs or found.cpus < cpus:
             raise UnfitError(f"jobs of reservation {name} may use other than its nodes, whole, in its time")
-
-    def _min_nodes(self, partition: str) -> int:
-        found = self.partitions.get(partition)
-        return found.min_nodes if found else 0
 
     def _is_ours(self, job: SlurmJob) -> bool:
         return set(job.partition.split(",")) <= set(self._config.partitions)

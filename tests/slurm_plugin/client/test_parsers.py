@@ -445,7 +445,7 @@ def test_the_rules_of_a_partition() -> None:
         "PartitionName=big AllowGroups=ALL DenyAccounts=guest,old AllowQos=high Default=NO QoS=pq "
         "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO State=DOWN TotalCPUs=64 JobDefaults=(null)\n"
         "PartitionName=small AllowGroups=staff,vision AllowAccounts=lab AllowQos=ALL QoS=N/A "
-        "MaxNodes=UNLIMITED MinNodes=0 State=UP\n"
+        "MaxNodes=UNLIMITED MinNodes=0 State=UP ExclusiveUser=YES\n"
     )
     big = Partition(
         "big",
@@ -457,7 +457,9 @@ def test_the_rules_of_a_partition() -> None:
         denied_accounts=frozenset({"guest", "old"}),
         allowed_qos=frozenset({"high"}),
     )
-    small = Partition("small", accounts=frozenset({"lab"}), groups=frozenset({"staff", "vision"}))
+    small = Partition(
+        "small", accounts=frozenset({"lab"}), groups=frozenset({"staff", "vision"}), apart="ExclusiveUser"
+    )
     assert read_partitions(said) == (big, small)
 
 

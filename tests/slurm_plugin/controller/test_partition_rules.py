@@ -96,6 +96,16 @@ def test_a_job_of_several_nodes_runs_in_that_of_its_partitions_which_has_them_fr
     assert site.managed(split).reason.startswith("too few nodes of its partition")
 
 
+def test_where_users_do_not_share_nodes_slurm_decides(tmp_path: Path) -> None:
+    site = ruled(tmp_path, Partition("gpu", apart="ExclusiveUser"))
+    job = site.submit(gpus_per_node=1, run_time_s=100.0)
+    site.live(60)
+    assert (
+        site.managed(job).reason == "ExclusiveUser of partition gpu fixes the placement; Slurm schedules it"
+    )
+    assert site.states()[job] == "RUNNING"
+
+
 def test_a_job_of_fewer_nodes_than_its_partition_gives_is_slurms_own(tmp_path: Path) -> None:
     site = ruled(tmp_path, Partition("gpu", min_nodes=2))
     small, large = (site.submit(nodes=nodes, gpus_per_node=4, run_time_s=10.0) for nodes in (1, 2))

@@ -12,6 +12,7 @@ from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Re
 from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
+from slurm_plugin.controller.failed_starts import longer
 from slurm_plugin.controller.job_requests import has_exact_nodes, min_cpus
 from slurm_plugin.controller.maintenance import leave_reason
 from slurm_plugin.controller.managed_job import (
@@ -53,6 +54,12 @@ once more.
 _MOST_CORRECTIONS = 200
 """At once; more of them come with the next view, so a huge array of one user keeps nobody waiting."""
 
+_REFUSED_AGAIN_S = 60.0
+"""A correction that Slurm refuses is tried after a second, then after twice as long each time, up to this.
+
+Slurm may refuse it for good, as of a job with more tasks than its partition has CPUs.
+"""
+
 
 class Actuator:
     """Turns decisions into orders.
@@ -86,14 +93,22 @@ class Actuator:
         self._transitions = reconciler.transitions
         self._limits = limits
         self._refusals: dict[tuple[str, str], str] = {}
+        self._put_off: dict[Order, tuple[int, float]] = {}
         self._steps: dict[str, CompanionStep] = {}
         self._half_done: dict[str, tuple[Resize, float]] = {}
 
     def apply_corrections(self, now: float) -> None:
         """Order what the last view of Slurm calls for; jobs that are released to Slurm come last."""
-        orders, self._reconciler.corrections = self._reconciler.corrections, []
+        corrections, self._reconciler.corrections = self._reconciler.corrections, []
+        put_off = {order: self._put_off[order] for order in corrections if order in self._put_off}
+        orders = [order for order in corrections if order not in put_off or now >= put_off[order][1]]
         orders.sort(key=lambda order: isinstance(order, ReleaseToSlurm))
-        self._order("correct", orders[:_MOST_CORRECTIONS], now)
+        orders = orders[:_MOST_CORRECTIONS]
+        for order, refusal in zip(orders, self._order("correct", orders, now), strict=True):
+            times, _ = put_off.pop(order, (0, now))
+            if refusal is not None:
+                put_off[order] = times + 1, now + min(_REFUSED_AGAIN_S, longer(1.0, times + 1))
+        self._put_off = put_off
 
     # Stopping jobs.
 

@@ -1,6 +1,7 @@
 """Jobs that Slurm will not start, over the fake Slurm: they stop nobody, and find what they can have."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from dally.policies.registry import policy_names
 from dally.testing.worlds import racks
 from slurm_plugin.client.block_topology import BlockTopology
+from slurm_plugin.client.orders import Order, ReleaseToSlurm
 from slurm_plugin.client.slurm import Reservation
 from slurm_plugin.controller.failed_starts import asked_for
 from slurm_plugin.controller.journal import read_events
@@ -87,6 +89,24 @@ def test_a_job_that_slurm_does_not_change_is_tried_ever_more_rarely_whoever_ends
         short(site, run_time_s=10.0)
         site.run_to(site.now_s + 50)
     assert 3 <= len(refusals(site, stuck)) <= 6  # 40 others left nodes meanwhile
+
+
+def test_jobs_that_slurm_does_not_take_back_keep_no_others_from_it(tmp_path: Path) -> None:
+    site, tried = FakeSite(tmp_path, FOUR), Counter[str]()
+    for _ in range(250):
+        site.slurm.refuse[site.submit(gpus_per_node=1, constraint="ib*2")] = "Requested node configuration"
+    run = site.slurm.run
+
+    def counting(orders: Sequence[Order]) -> tuple[str | None, ...]:
+        tried.update(order.job_id for order in orders if isinstance(order, ReleaseToSlurm))
+        return run(orders)
+
+    site.slurm.run = counting  # type: ignore[method-assign]
+    fine = site.submit(gpus_per_node=1, constraint="ib*2")
+    site.live(60)
+    assert tried[fine] == 1
+    site.live(600)
+    assert 10 <= max(tried.values()) <= 20  # once a minute in the end, of 120 looks
 
 
 def test_more_memory_than_any_node_has_stops_nobody_at_all(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from slurm_plugin.controller.job_requests import RequestReader, asked_size
 from slurm_plugin.controller.limit_use import QueuedJobs
 from slurm_plugin.controller.managed_job import WAITS, IneligiblePhase, ManagedJob, PendingPhase, Refusals
 from slurm_plugin.controller.node_room import NodeResources
+from slurm_plugin.controller.node_sets import with_nodes_of_now
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
@@ -77,12 +78,13 @@ class Admission:
         """Take in what a waiting job asks for now; why Dally cannot place it, or nothing if it can."""
         request = self._reader.request(job) or managed.request
         try:
+            request = with_nodes_of_now(managed, job, request)
+            self._transitions.note_request(managed, request, asked_size(managed, job))
             asked = self._reader.asked(managed, job, request)
         except DallyError as error:
             return str(error)
         if job.time_limit_s != managed.limit_s:
             self._transitions.note_own_limit(managed)
-        self._transitions.note_request(managed, request, asked_size(managed, job))
         self._transitions.become(managed, asked, now)
         if managed.refusals.reason and failed_starts.asked_for(managed, job) != managed.refusals.asked:
             self._transitions.note_refusals(managed, Refusals())

@@ -2,15 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import inf
 
 from dally.cluster.free import most_units
 from dally.errors import CapacityError, InputError
-from dally.hostlist import expand
+from dally.hostlist import expand, fold
 from dally.jobs.job import Gang, Job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import SlurmJob, SlurmNode
 from slurm_plugin.constraint import alternatives, satisfies
+from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.request import Request
 
 
@@ -25,6 +27,19 @@ def named_nodes(request: Request) -> frozenset[str]:
 def is_pinned(job: SlurmJob, request: Request) -> bool:
     """Whether a job has a node list that is not its user's own, but of Dally's making."""
     return bool(job.required_nodes) and {*job.required_nodes} != named_nodes(request)
+
+
+def with_nodes_of_now(managed: ManagedJob, job: SlurmJob, request: Request) -> Request:
+    """What a waiting job asks for, with the nodes that a person has set since (`scontrol update NodeList=`).
+
+    Once it was released onto nodes, its node list may be of Dally's making, and is what it was known to be.
+
+    Raises:
+        InputError: There are too many.
+    """
+    if managed.placed_once:
+        return replace(request, nodes=managed.request.nodes)
+    return replace(request, nodes=fold(job.required_nodes)) if is_pinned(job, request) else request
 
 
 def has_exactly(asked: Job, min_nodes: int, named: frozenset[str]) -> bool:

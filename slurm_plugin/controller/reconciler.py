@@ -1,9 +1,12 @@
 """Keeps managed jobs, state and policy in step with what Slurm shows, and says what must be corrected."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import inf
 
 from dally.errors import DallyError
+from dally.hostlist import fold
 from dally.jobs.job import Job
 from dally.scheduling.scheduler import Scheduler, start_facts
 from dally.state import JobHistory
@@ -283,9 +286,8 @@ class Reconciler:
             return
         elif job.hold is not Hold.NONE:  # a job that waits for us is held, and tied to no nodes of before
             self.transitions.owe(managed, Owed.NOTHING)
-            tied = job.required_nodes or (job.reservation and not own_reservation(job))
-            if job.hold is Hold.USER and managed.placed_once and tied:
-                self.corrections.append(_rehold(job))
+            if job.hold is Hold.USER and managed.placed_once:
+                self._untie(managed, job)
         else:
             if managed.held_by_person:
                 self.transitions.end_hold(managed)
@@ -293,6 +295,24 @@ class Reconciler:
                 self.corrections.append(_rehold(job))
             else:
                 self._release(managed, now, "somebody released it; Slurm schedules it")
+
+    def _untie(self, managed: ManagedJob, job: SlurmJob) -> None:
+        """Clear the nodes and the reservation that a held job has from Dally; what a person set stays."""
+        pinned = is_pinned(job, managed.request)
+        if pinned and self._was_pinned_by_person(managed):
+            size = managed.min_nodes, managed.tasks
+            with suppress(DallyError):  # of more nodes than can be kept
+                request = replace(managed.request, nodes=fold(job.required_nodes))
+                self.transitions.note_request(managed, request, size)
+                pinned = False
+        if pinned or (job.reservation and not own_reservation(job)):
+            self.corrections.append(_rehold(job))
+
+    def _was_pinned_by_person(self, managed: ManagedJob) -> bool:
+        """Whether a held job was on no nodes at the last look, since when Dally ordered nothing for it."""
+        before = self._before.get(managed.job_id)
+        was_free = before is not None and before.hold is Hold.USER and not before.required_nodes
+        return was_free and isinstance(managed.phase, WAITS) and managed.phase.since_s < self._last_s
 
     def _observe_released(self, managed: ManagedJob, job: SlurmJob, now: float) -> None:
         """A pending job of Slurm's: it must still be released, or somebody holds it and it is ours again."""

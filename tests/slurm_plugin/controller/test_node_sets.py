@@ -55,6 +55,44 @@ def test_a_job_gets_the_nodes_that_it_names(tmp_path: Path) -> None:
     assert {*site.nodes(job)} == {"r0m1", "r1m0"}
 
 
+@pytest.mark.parametrize("ran", [False, True], ids=["new", "ran-before"])
+def test_a_waiting_job_gets_the_nodes_that_a_person_sets(tmp_path: Path, ran: bool) -> None:
+    site = FakeSite(tmp_path, FOUR, "fifo")
+    job = site.submit(gpus_per_node=4, run_time_s=500.0) if ran else ""
+    site.run_to(5)
+    others = [site.submit(gpus_per_node=4, run_time_s=9000.0) for _ in range(4 - ran)]
+    site.run_to(20)
+    if ran:
+        for own in site.nodes(job):
+            site.slurm.set_node(own, "drain")
+        site.slurm.requeue(job)
+    else:
+        job = site.submit(gpus_per_node=4, run_time_s=50.0)
+    site.run_to(60)
+    (wanted,) = site.nodes(others[2])
+    site.slurm.update(job, required_nodes=(wanted,))
+    site.run_to(80)
+    site.slurm.cancel(others[0])
+    site.run_to(200)
+    assert site.states()[job] == "PENDING"
+    site.slurm.cancel(others[2])
+    site.run_to(230)
+    assert {*site.nodes(job)} == {wanted}
+    assert not site.events("released", "start_failed")
+
+
+def test_a_waiting_job_of_which_a_person_wants_more_nodes_than_it_needs_is_slurms(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, FOUR, "fifo")
+    for _ in range(4):
+        site.submit(gpus_per_node=4, run_time_s=9000.0)
+    job = site.submit(gpus_per_node=4)
+    site.run_to(20)
+    site.slurm.update(job, required_nodes=("r0m0", "r0m1"))
+    site.run_to(40)
+    (shown,) = (each for each in site.slurm.jobs() if each.job_id == job)
+    assert (shown.hold, shown.required_nodes) == (Hold.NONE, ("r0m0", "r0m1"))
+
+
 def test_a_job_that_names_fewer_nodes_than_it_needs_is_slurms_with_its_own_nodes(tmp_path: Path) -> None:
     site = FakeSite(tmp_path, FOUR, "fifo")
     request = Request(nodes="r0m1", switches=1)

@@ -44,7 +44,7 @@ def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
             gpus=count_gpus(record.get("Gres", "")),
             gpus_used=count_gpus(record.get("GresUsed", "")),
             partitions=tuple(filter(None, record.get("Partitions", "").split(","))),
-            memory_mb=number(record.get("RealMemory", "")),
+            memory_mb=max(0.0, number(record.get("RealMemory", "")) - number(record.get("MemSpecLimit", ""))),
             features=frozenset(filter(None, record.get("ActiveFeatures", "").split(","))),
             cpus=number(record.get("CPUEfctv") or record.get("CPUTot", "")),
             cpus_used=number(record.get("CPUAlloc", "")),

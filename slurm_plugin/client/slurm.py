@@ -189,7 +189,7 @@ class SlurmNode:
         gpus: GPUs configured.
         gpus_used: Of these, in use by any job.
         partitions: Partitions it is in.
-        memory_mb: Memory configured; 0 if unknown.
+        memory_mb: Memory that jobs may have; 0 if unknown.
         features: Its active features, which `--constraint` names.
         cpus: CPUs that jobs may have; 0 if unknown.
         cpus_used: Of these, allocated.

@@ -478,6 +478,11 @@ def test_the_defaults_of_a_partition_go_before_those_of_the_cluster() -> None:
     assert read_partitions("PartitionName=plain JobDefaults=(null)")[0].defaults == JobDefaults()
 
 
+def test_memory_that_a_node_keeps_for_the_system_is_not_for_jobs() -> None:
+    said = "NodeName=n1 State=IDLE RealMemory=64000 CoreSpecCount=2 MemSpecLimit=10000"
+    assert read_nodes(said)[0].memory_mb == 54_000
+
+
 def test_licences_that_are_reserved_are_not_free() -> None:
     said = (
         "LicenseName=a Total=2 Used=0 Free=2 Reserved=1 Remote=no\n"

@@ -22,6 +22,7 @@ _CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,12})(?=,|$)", re.ASCII)
 _UNBOUND = {"ANY_NODES", "FLEX", "TIME_FLOAT"}
 """Flags of reservations whose jobs may also run elsewhere, or which never begin."""
 
+_SHARED = re.compile(r"(?:^|,)(?:mps|shard)(?::[^:(),=]+)?[:=][1-9][0-9]*(?:\(([^)]*)\))?", re.ASCII)
 _NONE = ("(null)", "N/A", "None")
 _VARIES = re.compile(r" (?:CPULoad|FreeMem)=\S+")
 """What changes in each node's line by itself, at each look, and is not read."""
@@ -51,6 +52,7 @@ def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
             memory_used_mb=number(record.get("AllocMem", "")),
             gres=record.get("Gres", ""),
             blocked=is_blocked(record.get("State", "")),
+            gpus_shared=count_shared(record.get("GresUsed", "")),
         )
         for name, record in read_records(line, "NodeName").items()
     )
@@ -91,6 +93,21 @@ def read_settings(text: str) -> dict[str, str]:
     """The `Key = value` lines of `scontrol show config`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def count_shared(gres_used: str) -> int:
+    """Of how many GPUs jobs have parts, like 2 in `gpu:h100:0(IDX:N/A),shard:h100:3(IDX:0,2)`.
+
+    Slurm names these GPUs, or says how much of each is taken (`2/4,0/4`).
+    """
+    return sum(map(_count_parted, _SHARED.findall(gres_used)))
+
+
+def _count_parted(where: str) -> int:
+    if "/" in where and where != "N/A":
+        return sum(not part.startswith("0/") for part in where.split(","))
+    found = where.removeprefix("IDX:")
+    return len(node_names(f"[{found}]")) if re.fullmatch("[0-9,-]+", found) else 1
 
 
 def is_available(state: str) -> bool:

@@ -196,6 +196,8 @@ class SlurmNode:
         memory_used_mb: Of its memory, allocated.
         gres: What is configured beside CPUs and memory, in Slurm's own words, like `gpu:h100:8`.
         blocked: It is not available only for as long as a job beside it shares its blocks with nobody.
+        gpus_shared: GPUs of which jobs have parts (`--gres=shard:1`, MPS), so that nobody gets them whole;
+            they do not count as used.
     """
 
     name: str
@@ -211,6 +213,7 @@ class SlurmNode:
     memory_used_mb: float = 0
     gres: str = ""
     blocked: bool = False
+    gpus_shared: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,8 @@ def withhold_unavailable(
             foreign.update(job.gpus)
     for node in nodes:
         if node.name in machines:  # jobs that are coming to their end show on their nodes only
-            foreign[node.name] = max(foreign[node.name], node.gpus_used - ours[machines[node.name]])
+            whole = max(foreign[node.name], node.gpus_used - ours[machines[node.name]])
+            foreign[node.name] = whole + node.gpus_shared
 
     promised: Counter[str] = Counter()
     for managed in managed_jobs.values():

@@ -85,15 +85,17 @@ class FakeSlurm(FakeCluster):
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
         self._answer()
-        return tuple(
-            node.view(
-                self._node_states.get(node.name, "blocked" if self._is_blocked(node.name) else ""),
-                self._used[node.name],
-                sum(self._cpus(job, node) for job in self._on[node.name].values()),
-                sum(map(self.memory_mb, self._on[node.name].values())),
-            )
-            for node in self._nodes.values()
+        return tuple(map(self._view, self._nodes.values()))
+
+    def _view(self, node: FakeNode) -> SlurmNode:
+        on = self._on[node.name].values()
+        shown = node.view(
+            self._node_states.get(node.name, "blocked" if self._is_blocked(node.name) else ""),
+            self._used[node.name],
+            sum(self._cpus(job, node) for job in on),
+            sum(map(self.memory_mb, on)),
         )
+        return replace(shown, gpus_shared=self.shared[node.name]) if self.shared[node.name] else shown
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations, fences included."""

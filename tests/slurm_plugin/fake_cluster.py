@@ -34,6 +34,7 @@ class FakeCluster:
         most_minutes: Most GPU minutes that the jobs of a QOS may have, by QOS, enforced as with `safe`.
         spent_min: Of these, what jobs had that have ended.
         told_blocks: The blocks; it starts no job farther apart than they and its segment allow.
+        shared: GPUs of which jobs that are not shown have parts, by node.
         rules: What partitions demand, by name; those not named demand nothing.
     """
 
@@ -56,6 +57,7 @@ class FakeCluster:
         self.most_minutes: dict[str, float] = {}
         self.spent_min: dict[str, float] = {}
         self.told_blocks = BlockTopology()
+        self.shared: Counter[str] = Counter()
         self.rules: dict[str, Partition] = {}
         self._nodes = {node.name: node for node in nodes}
         self._node_states: dict[str, str] = {}
@@ -198,7 +200,8 @@ class FakeCluster:
             return 0
         cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
         memory_mb = sum(map(self.memory_mb, others)) + self.memory_mb(job)
-        return node.gpus - self._used[name] if cpus <= node.cpus and memory_mb <= node.memory_mb else 0
+        has_room = cpus <= node.cpus and memory_mb <= node.memory_mb
+        return node.gpus - self._used[name] - self.shared[name] if has_room else 0
 
     def _beside(self, name: str, job: FakeJob | None = None) -> list[FakeJob]:
         """Other jobs in the block of a node."""

@@ -478,6 +478,21 @@ def test_the_defaults_of_a_partition_go_before_those_of_the_cluster() -> None:
     assert read_partitions("PartitionName=plain JobDefaults=(null)")[0].defaults == JobDefaults()
 
 
+@pytest.mark.parametrize(
+    ("used", "count"),
+    [
+        ("gpu:h100:0(IDX:N/A),shard:h100:0(IDX:N/A)", 0),
+        ("gpu:h100:1(IDX:1),shard:h100:1(IDX:0)", 1),
+        ("gpu:h100:0(IDX:N/A),shard:h100:3(IDX:0-1,3)", 3),
+        ("gpu:0,mps:150(100/100,50/100,0/100)", 2),
+        ("gpu:2,shard:5", 1),
+        ("gpu:h100:2(IDX:0-1)", 0),
+    ],
+)
+def test_gpus_of_which_jobs_have_parts(used: str, count: int) -> None:
+    assert read_nodes(f"NodeName=n1 State=MIXED GresUsed={used}")[0].gpus_shared == count
+
+
 def test_memory_that_a_node_keeps_for_the_system_is_not_for_jobs() -> None:
     said = "NodeName=n1 State=IDLE RealMemory=64000 CoreSpecCount=2 MemSpecLimit=10000"
     assert read_nodes(said)[0].memory_mb == 54_000

@@ -94,6 +94,15 @@ def test_a_job_whose_cpus_our_own_jobs_have_is_explained_once(tmp_path: Path) ->
     assert not site.events("start_failed")
 
 
+def test_gpus_of_which_others_have_parts_are_left_alone(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, racks([[4, 4]]))
+    site.slurm.shared.update(r0m0=1)
+    jobs = [site.submit(gpus_per_node=4, run_time_s=1000.0) for _ in range(2)]
+    site.live(200)
+    assert sorted(site.states()[job] for job in jobs) == ["PENDING", "RUNNING"]
+    assert not site.events("start_failed", "gpus_miscounted")
+
+
 def shown(name: str, used_mb: float) -> SlurmNode:
     return SlurmNode(name, True, "mixed", 4, 0, ("gpu",), 64_000, cpus=16, memory_used_mb=used_mb)
 

@@ -150,7 +150,8 @@ def read_partitions(text: str, settings: Mapping[str, str] = MappingProxyType({}
             name,
             longest_s=read_time_s(record.get("MaxTime", "")),
             min_nodes=int(number(record.get("MinNodes", ""))),
-            max_nodes=number(most) if (most := record.get("MaxNodes", "")).isdecimal() else inf,
+            max_nodes=_most(record.get("MaxNodes", "")),
+            cpus_per_node=_most(record.get("MaxCPUsPerNode", "")),
             starts_jobs=record.get("State", "") in _STARTS_JOBS,
             qos=record.get("QoS", ""),
             accounts=_allowed(record.get("AllowAccounts", "")),
@@ -163,6 +164,10 @@ def read_partitions(text: str, settings: Mapping[str, str] = MappingProxyType({}
         )
         for name, record in read_records(text, "PartitionName").items()
     )
+
+
+def _most(count: str) -> float:
+    return number(count) if count.isdecimal() else inf
 
 
 def _job_defaults(partition: Mapping[str, str], settings: Mapping[str, str]) -> JobDefaults:

@@ -268,6 +268,7 @@ class Partition:
         longest_s: The longest time limit of its jobs, seconds; inf for none.
         min_nodes: Fewest nodes that it gives a job.
         max_nodes: Most nodes of a job; inf for any number.
+        cpus_per_node: Most CPUs that all its jobs have of a node together; inf for all.
         starts_jobs: It is neither down nor inactive.
         qos: The QOS whose limits its jobs are under beside their own; empty if none.
         accounts: The only accounts that may use it; None for all but `denied_accounts`.
@@ -284,6 +285,7 @@ class Partition:
     longest_s: float = inf
     min_nodes: int = 0
     max_nodes: float = inf
+    cpus_per_node: float = inf
     starts_jobs: bool = True
     qos: str = ""
     accounts: frozenset[str] | None = None

@@ -1,8 +1,9 @@
 """What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from time import localtime, strftime
 
 from dally.jobs.job import Gang, Job, JobKind
@@ -36,6 +37,7 @@ _FULL = "the nodes that it may use have no CPUs or memory left for it"
 _RESERVED = "too many of the nodes that it may use are in reservations before its time limit ends"
 _CROWDED = "jobs that are not Dally's leave it too few CPUs or too little memory on the nodes that it may use"
 _SHARED = "jobs that are not Dally's, or reservations, are in too many of the blocks that it could have alone"
+_CAPPED = "jobs of its partition have the CPUs that they may have of the nodes together (MaxCPUsPerNode)"
 _NOWHERE = "too few nodes of its {} have the features, CPUs and memory that it asks for"
 
 RunKey = tuple[str, float | None]
@@ -80,6 +82,7 @@ class StartConditions:
         self._left: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
         self._choices: dict[tuple[object, ...], frozenset[str] | None] = {}
         self._narrowed: dict[tuple[object, ...], frozenset[str] | None] = {}
+        self._cpus_of_partitions = Counter[tuple[str, str]]()
 
     def observe(
         self,
@@ -92,6 +95,7 @@ class StartConditions:
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
         self._named, self._up = {each.name: each for each in reservations}, {}
         self._reserved, self._left, self._choices, self._narrowed = {}, {}, {}, {}
+        self._cpus_of_partitions = self._count_cpus_of_partitions()
         self.equal_demands.tidy(len(self._managed_jobs))
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
@@ -161,7 +165,8 @@ class StartConditions:
             return None, closed
         end_s = now + (asked.time_limit_s or WITHOUT_LIMIT_S)
         reserved = self.reserved_from(self._jobs[managed.job_id], now, end_s)
-        beside_others = self._with_room(managed, room.beside_others)
+        uncapped = self._with_room(managed, room.beside_others)
+        beside_others = self._within_cpus_of_partition(managed, uncapped)
         unreserved = self._without(beside_others, reserved)
         roomy = self._without(unreserved, self._full.get(managed.job_id, ()))
         unkept = self._without(roomy, kept)
@@ -184,6 +189,7 @@ class StartConditions:
             (roomy, older),
             (unreserved, _FULL),
             (beside_others, _RESERVED),
+            (uncapped, _CAPPED),
             (ever, _CROWDED),
         )
         fits = (why for names, why in reasons if self._chosen(managed, names, now) is not None)
@@ -318,6 +324,39 @@ class StartConditions:
         found = frozenset[str]().union(*(self.room.machines(one, size, managed.job, room) for one in in_each))
         own = self._named.get(own_reservation(job))
         return self.room.same(found.intersection(own.nodes)) if own else found
+
+    def _within_cpus_of_partition(self, managed: ManagedJob, names: frozenset[str]) -> frozenset[str]:
+        """Of some nodes those on which a partition of a job has CPUs left for it, by its MaxCPUsPerNode.
+
+        What our own jobs have of them counts as taken, too: nobody is stopped for it.
+        """
+        job, each = self._as_asked(managed), managed.job.gpus_per_machine or 1
+        most = {name: self._most_cpus(name) for name in job.partition.split(",")}
+        if job.exclusive or inf in most.values():
+            return names
+        taken = self._cpus_of_partitions
+
+        def has_room(node: str) -> bool:
+            needed = self.room.needed(job, managed.job.gpus, each, node).cpus
+            return any(
+                name in self.room.nodes[node].partitions and taken[name, node] + needed <= limit
+                for name, limit in most.items()
+            )
+
+        return self.room.same(frozenset(filter(has_room, names)))
+
+    def _most_cpus(self, partition: str) -> float:
+        found = self.partitions.get(partition)
+        return found.cpus_per_node if found else inf
+
+    def _count_cpus_of_partitions(self) -> Counter[tuple[str, str]]:
+        """CPUs that the jobs of partitions with a MaxCPUsPerNode have of nodes."""
+        taken = Counter[tuple[str, str]]()
+        for job in self._jobs.values():
+            if job.state in HOLDS_GPUS and self._most_cpus(job.partition) < inf:
+                for node in job.nodes:
+                    taken[job.partition, node] += ceil(job.tres.get("cpu", 0.0) / len(job.nodes))
+        return taken
 
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""

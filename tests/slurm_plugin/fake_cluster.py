@@ -201,6 +201,10 @@ class FakeCluster:
         cpus = sum(self._cpus(other, node) for other in others) + self._cpus(job, node)
         memory_mb = sum(map(self.memory_mb, others)) + self.memory_mb(job)
         has_room = cpus <= node.cpus and memory_mb <= node.memory_mb
+        alike = (other for other in others if other.spec.partition == job.spec.partition)
+        of_partition = sum(self._cpus(each, node) for each in (*alike, job))
+        rules = self.rules.get(job.spec.partition, Partition(job.spec.partition))
+        has_room = has_room and of_partition <= rules.cpus_per_node
         return node.gpus - self._used[name] - self.shared[name] if has_room else 0
 
     def _beside(self, name: str, job: FakeJob | None = None) -> list[FakeJob]:

@@ -443,7 +443,8 @@ def test_a_reservation_for_maintenance_is_known_by_its_flag() -> None:
 def test_the_rules_of_a_partition() -> None:
     said = (
         "PartitionName=big AllowGroups=ALL DenyAccounts=guest,old AllowQos=high Default=NO QoS=pq "
-        "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO State=DOWN TotalCPUs=64 JobDefaults=(null)\n"
+        "MaxNodes=4 MaxTime=00:05:00 MinNodes=2 LLN=NO MaxCPUsPerNode=24 State=DOWN TotalCPUs=64 "
+        "JobDefaults=(null)\n"
         "PartitionName=small AllowGroups=staff,vision AllowAccounts=lab AllowQos=ALL QoS=N/A "
         "MaxNodes=UNLIMITED MinNodes=0 State=UP ExclusiveUser=YES\n"
     )
@@ -452,6 +453,7 @@ def test_the_rules_of_a_partition() -> None:
         300.0,
         min_nodes=2,
         max_nodes=4,
+        cpus_per_node=24,
         starts_jobs=False,
         qos="pq",
         denied_accounts=frozenset({"guest", "old"}),

@@ -377,12 +377,27 @@ class StartConditions:
 
     def room_left(self) -> dict[str, NodeResources]:
         """What is free of each node now, once starting jobs have theirs."""
+        most = self._cpus_left_of_partitions()
         left = {name: self.room.now(node) for name, node in self.room.nodes.items()}
+        for name, cpus in most.items():
+            left[name] = replace(left[name], cpus=min(cpus, left[name].cpus))
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, StartingPhase):
                 for node, taken in self.takes(managed, managed.phase.gpus).items():
                     left[node] -= taken
         return left
+
+    def _cpus_left_of_partitions(self) -> dict[str, float]:
+        """The CPUs of nodes that no partition of ours there can have more of, by their MaxCPUsPerNode."""
+        if all(each.cpus_per_node == inf for each in self.partitions.values()):
+            return {}
+        ours = {name for each in self._managed_jobs for name in self._jobs[each].partition.split(",")}
+        found: dict[str, float] = {}
+        for name, node in self.room.nodes.items():
+            shared = ours.intersection(node.partitions)
+            left = (self._most_cpus(each) - self._cpus_of_partitions[each, name] for each in shared)
+            found[name] = max(left, default=inf)
+        return found
 
     def takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""

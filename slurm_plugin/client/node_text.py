@@ -53,6 +53,7 @@ def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
             gres=record.get("Gres", ""),
             blocked=is_blocked(record.get("State", "")),
             gpus_shared=count_shared(record.get("GresUsed", "")),
+            threads_per_core=_threads_per_core(record),
         )
         for name, record in read_records(line, "NodeName").items()
     )
@@ -93,6 +94,12 @@ def read_settings(text: str) -> dict[str, str]:
     """The `Key = value` lines of `scontrol show config`."""
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _threads_per_core(record: Mapping[str, str]) -> int:
+    """CPUs of each core; 1 where Slurm counts cores as CPUs, whatever threads they have."""
+    cpus, sockets, cores = (number(record.get(key, "")) for key in ("CPUTot", "Sockets", "CoresPerSocket"))
+    return max(1, int(cpus // (sockets * cores))) if sockets and cores else 1
 
 
 def count_shared(gres_used: str) -> int:

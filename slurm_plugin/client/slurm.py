@@ -198,6 +198,7 @@ class SlurmNode:
         blocked: It is not available only for as long as a job beside it shares its blocks with nobody.
         gpus_shared: GPUs of which jobs have parts (`--gres=shard:1`, MPS), so that nobody gets them whole;
             they do not count as used.
+        threads_per_core: CPUs of each core; Slurm gives no two jobs CPUs of one core.
     """
 
     name: str
@@ -214,6 +215,7 @@ class SlurmNode:
     gres: str = ""
     blocked: bool = False
     gpus_shared: int = 0
+    threads_per_core: int = 1
 
 
 @dataclass(frozen=True, slots=True)

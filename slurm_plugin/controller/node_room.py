@@ -69,7 +69,8 @@ def in_all(node: SlurmNode) -> NodeResources:
 def needed(job: SlurmJob, gpus_in_all: int, gpus: int, node: SlurmNode, counts_memory: bool) -> NodeResources:
     """What a job takes of a node; all CPUs if it shares nodes with nobody.
 
-    With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory.
+    With `--mem=0`, or without a word and a default, Slurm gives it all memory, if it counts memory. It gets
+    whole cores.
 
     Args:
         job: The job as Slurm shows it.
@@ -80,6 +81,7 @@ def needed(job: SlurmJob, gpus_in_all: int, gpus: int, node: SlurmNode, counts_m
     """
     tasks = job.tasks_per_node or ceil(job.tasks * gpus / gpus_in_all)
     cpus = max(job.cpus_per_node, job.cpus_per_task * tasks, job.cpus_per_gpu * gpus)
+    cpus = ceil(cpus / node.threads_per_core) * node.threads_per_core
     asked_mb = job.memory_per_node_mb or job.memory_per_gpu_mb * gpus or job.memory_per_cpu_mb * cpus
     memory_mb = asked_mb or (node.memory_mb if counts_memory else 0)
     return NodeResources(node.cpus if job.exclusive else cpus, memory_mb)

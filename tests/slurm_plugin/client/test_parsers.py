@@ -495,6 +495,12 @@ def test_gpus_of_which_jobs_have_parts(used: str, count: int) -> None:
     assert read_nodes(f"NodeName=n1 State=MIXED GresUsed={used}")[0].gpus_shared == count
 
 
+@pytest.mark.parametrize(("cpus", "threads"), [(16, 1), (32, 2), (8, 1)])
+def test_the_threads_of_a_core_count_where_they_are_cpus(cpus: int, threads: int) -> None:
+    said = f"NodeName=n1 CoresPerSocket=8 CPUTot={cpus} Sockets=2 ThreadsPerCore=2 State=IDLE"
+    assert read_nodes(said)[0].threads_per_core == threads
+
+
 def test_memory_that_a_node_keeps_for_the_system_is_not_for_jobs() -> None:
     said = "NodeName=n1 State=IDLE RealMemory=64000 CoreSpecCount=2 MemSpecLimit=10000"
     assert read_nodes(said)[0].memory_mb == 54_000

@@ -1,5 +1,6 @@
 """Which nodes a job may use: by constraint, exclusion and partition, and by what CPUs and memory are left."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,21 @@ def test_what_a_job_takes_of_a_node_on_which_it_has_half_its_gpus(
 ) -> None:
     job = SlurmJob("7", 0.0, State.PENDING, **{"tasks": 4, **asks})
     assert NodeRoom([shown("n1", 10.0)]).needed(job, 4, 2, "n1") == takes
+
+
+@pytest.mark.parametrize(
+    ("asks", "cpus"),
+    [
+        ({"cpus_per_task": 5}, 6),
+        ({"cpus_per_task": 3, "tasks": 3}, 10),
+        ({"cpus_per_task": 6}, 6),
+        ({}, 2),
+    ],
+)
+def test_a_job_has_whole_cores_as_tried_on_22_05(asks: dict[str, Any], cpus: int) -> None:
+    job = SlurmJob("7", 0.0, State.PENDING, memory_per_cpu_mb=100, **asks)
+    node = replace(shown("n1", 10.0), threads_per_core=2)
+    assert NodeRoom([node]).needed(job, 1, 1, "n1") == NodeResources(cpus, 100 * cpus)
 
 
 def test_where_slurm_counts_no_memory_a_job_without_a_word_takes_none() -> None:

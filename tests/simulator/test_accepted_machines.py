@@ -20,3 +20,14 @@ def test_jobs_that_wait_for_one_machine_leave_the_other_to_those_behind(policy: 
     end_s = ends["any"].end_s
     assert end_s is not None
     assert end_s < 5000
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "srtf", "slurm:scheduler=builtin", "a-srpt"])
+def test_jobs_that_wait_for_one_gpu_type_leave_the_others_to_those_behind(policy: str) -> None:
+    jobs = [
+        Job("runs", 0, 8, 20_000, preemptible=False, gpu_type="a100"),
+        Job("waits", 100, 8, 1000, gpu_type="a100"),
+        Job("other", 200, 8, 30_000, gpu_type="v100"),
+    ]
+    starts = simulate(policy, racks([[8, 8]], ("a100", "v100")), jobs).by_job
+    assert (starts["waits"].start_s, starts["other"].start_s) == (20_000, 200)

@@ -37,8 +37,8 @@ class InSizes(Policy):
 
     Attributes:
         eager: Whether that is also done as soon as a job arrives or ends, or machines come or go.
-        in_turn: Whether jobs behind one that lacks GPUs of its type wait for it; of one that accepts some
-            machines only, those behind it leave it these.
+        in_turn: Whether jobs behind one that lacks GPUs wait for it; of one that accepts some machines only,
+            by name or by GPU type, those behind it leave it these.
     """
 
     eager: ClassVar[bool]
@@ -111,7 +111,7 @@ class InSizes(Policy):
             if not room.left or refused == _DEPTH:
                 break
             asked = job.job
-            accepted = machines.accepted(asked) if asked.machines is not None else None
+            accepted = state.topology.accepted(asked.gpu_type, asked.machines)
             if room.admits(asked):
                 jobs.append(job)
                 kept[job.job_id] = room.kept

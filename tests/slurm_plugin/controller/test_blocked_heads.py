@@ -60,6 +60,24 @@ def test_nobody_passes_a_job_on_the_nodes_that_it_waits_for(tmp_path: Path, poli
     assert {*site.nodes(pair)} == {FIRST, SECOND}
 
 
+@pytest.mark.parametrize("policy", STRICT)
+def test_a_job_of_a_gpu_type_keeps_gpus_of_that_type_and_no_others(tmp_path: Path, policy: str) -> None:
+    site = FakeSite(tmp_path, racks([[4, 4], [4, 4]], ("a100", "v100")), policy, knowledge="limits")
+    runs = submit(site, 1000.0, gpu_type="a100")
+    site.live(30)
+    pair = submit(site, 4000.0, nodes=2, gpu_type="a100")
+    site.live(60)
+    of_its_type = submit(site, 9300.0, gpu_type="a100")
+    of_any = submit(site, 9400.0)
+    of_another = submit(site, 9500.0, gpu_type="v100")
+    site.live(700, poll_s=20.0)
+    states = site.states()
+    assert [states[job] for job in (runs, pair, of_its_type)] == ["RUNNING", "PENDING", "PENDING"]
+    assert {*site.nodes(of_any), *site.nodes(of_another)} == {"r0m1", "r1m1"}
+    site.live(1500, poll_s=20.0)
+    assert {*site.nodes(pair)} == {"r0m0", "r1m0"}
+
+
 def test_what_slurms_oldest_job_leaves_to_shorter_ones_a_longer_one_before_them_does_not_hold(
     tmp_path: Path,
 ) -> None:

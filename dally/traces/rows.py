@@ -234,7 +234,7 @@ def timestamp_s(text: str, name: str) -> float:
             datetime.fromtimestamp(seconds := float(text), UTC)
             return seconds
         moment = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):  # the last from the C library, of years beyond its own
         raise RowError(
             f"{name} is not a date", f"{name} is {text!r}, must be a date like 2024-05-01T13:00:00"
         ) from None

@@ -197,6 +197,7 @@ def test_an_export_without_gpus_tells_where_slurm_counts_them(tmp_path: Path) ->
     [
         ("|3600|COMPLETED->|-1|COMPLETED", "line 2: job 10: duration_s is -1"),
         ("2024-05-01T10:00:00|2024->yesterday|2024", "line 2: Submit is 'yesterday', must be a date"),
+        ("2024-05-01T10:00:00|2024->170000000000000000|2024", "line 2: Submit is '170000000000000000', must"),
         (
             "|gres/gpu:a100=2|UN->|gres/gpu:a100=1,gres/gpu:h100=1|UN",
             "line 4: ReqTRES names several GPU types",

@@ -68,6 +68,7 @@ class FreeGpus:
         if len(topology.gpu_types) == 1:
             self._pools[topology.gpu_types[0], None, None, None, False, False, None] = self._everything
         self._highest: dict[Gang, int] = {}
+        self._suited: dict[tuple[str | None, int], frozenset[str] | None] = {}
         self._log: list[tuple[int, int]] | None = None
         self._used: Counter[int] = Counter()
         self._foreign = [0] * len(topology.machines)
@@ -181,6 +182,21 @@ class FreeGpus:
         return gang.gpu_type in (None, asked.gpu_type) and (
             gang.machines is None or asked.name in gang.machines
         )
+
+    def accepted(self, gang: Gang) -> frozenset[str] | None:
+        """Names of the only machines that a gang could ever use, by name, GPU type and GPUs; None for all."""
+        key = gang.gpu_type, gang.per_machine or 1
+        if key not in self._suited:
+            suited = frozenset(
+                machine.name
+                for machine in self.topology.machines
+                if gang.gpu_type in (None, machine.gpu_type) and machine.gpus >= key[1]
+            )
+            self._suited[key] = None if len(suited) == len(self.topology.machines) else suited
+        names = self._suited[key]
+        if names is None or gang.machines is None:
+            return gang.machines if names is None else names
+        return names & gang.machines
 
     def held(self, domain: int, gang: Gang) -> int:
         """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""

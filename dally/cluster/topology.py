@@ -195,26 +195,6 @@ class Topology:
         return tuple(sorted({machine.gpu_type for machine in self.machines}))
 
     @cached_property
-    def _names_of_type(self) -> Mapping[str, frozenset[str]]:
-        """The names of the machines of each GPU type."""
-        return {
-            gpu_type: frozenset(machine.name for machine in self.machines if machine.gpu_type == gpu_type)
-            for gpu_type in self.gpu_types
-        }
-
-    def accepted(self, gpu_type: str | None, machines: frozenset[str] | None) -> frozenset[str] | None:
-        """The only machines of a GPU type among some, by name; None if these are all that there are.
-
-        Args:
-            gpu_type: The type; None for any.
-            machines: Names of the machines; None for all.
-        """
-        if gpu_type is None or self.gpu_types == (gpu_type,):
-            return machines
-        of_type = self._names_of_type.get(gpu_type, frozenset[str]())
-        return of_type if machines is None else machines & of_type
-
-    @cached_property
     def ancestors(self) -> tuple[tuple[int, ...], ...]:
         """For each machine, the domains from itself up to the root."""
         paths = []

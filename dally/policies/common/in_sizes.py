@@ -111,7 +111,7 @@ class InSizes(Policy):
             if not room.left or refused == _DEPTH:
                 break
             asked = job.job
-            accepted = state.topology.accepted(asked.gpu_type, asked.machines)
+            accepted = state.free.accepted(asked.gang._replace(per_machine=None))
             if room.admits(asked):
                 jobs.append(job)
                 kept[job.job_id] = room.kept

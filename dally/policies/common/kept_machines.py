@@ -9,8 +9,8 @@ class KeptMachines:
     """The machines that jobs wait for in one plan, on trial: nothing of them is free to jobs behind.
 
     In a strict order nobody passes a job that cannot start. If it accepts some machines only, like those of a
-    reservation or of a GPU type, jobs behind it may start elsewhere, where they take nothing that it could
-    use.
+    reservation, of a GPU type or with as many GPUs as it wants on each, jobs behind it may start elsewhere,
+    where they take nothing that it could use.
 
     Args:
         free: In a trial.
@@ -32,7 +32,7 @@ class KeptMachines:
 
     def keep(self, job: JobState) -> None:
         """A job waits: what is free of its machines is kept for it."""
-        names = self._accepted(job.job.gang)
+        names = self._free.accepted(job.job.gang)
         if names in self._waiting:
             return
         self._waiting[names] = job
@@ -49,21 +49,18 @@ class KeptMachines:
 
     def keeps_all_of(self, job: JobState) -> bool:
         """Whether a job behind accepts only such machines for which the same jobs wait."""
-        return self._accepted(job.job.gang) in self._waiting
+        return self._free.accepted(job.job.gang) in self._waiting
 
     def waits_before(self, gang: Gang) -> JobState | None:
         """The first job that keeps all machines from a gang, else one that keeps some; None if none does."""
         some: JobState | None = None
-        accepted = self._accepted(gang)
+        accepted = self._free.accepted(gang)
         for names, job in self._waiting.items():
             if names is None or (accepted is not None and names >= accepted):
                 return job
             if accepted is None or not names.isdisjoint(accepted):
                 some = some or job
         return some
-
-    def _accepted(self, gang: Gang) -> frozenset[str] | None:
-        return self._free.topology.accepted(gang.gpu_type, gang.machines)
 
     def give_back(self) -> None:
         """What was kept is free again."""

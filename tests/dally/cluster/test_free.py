@@ -27,6 +27,17 @@ def test_best_fit_takes_the_machine_that_is_left_with_least() -> None:
     assert free.find(Gang(5), 0) == ((0, 5),), "ties go to the lowest index"
 
 
+def test_a_gang_accepts_the_machines_of_its_names_and_type_with_as_many_gpus_as_it_wants_on_each() -> None:
+    free, some = FreeGpus(racks([[8, 4, 4, 4]], ("a100", "v100"))), frozenset({"r0m0", "r0m1"})
+    assert free.accepted(Gang(20)) is free.accepted(Gang(16, None, 4)) is None
+    assert free.accepted(Gang(4, machines=some)) == some
+    assert free.accepted(Gang(4, "v100")) == frozenset({"r0m1", "r0m3"})
+    assert free.accepted(Gang(4, "v100", machines=some)) == frozenset({"r0m1"})
+    assert free.accepted(Gang(8, None, 8)) == free.accepted(Gang(8, None, 8, some)) == frozenset({"r0m0"})
+    assert free.accepted(Gang(8, "h100")) == frozenset()
+    assert FreeGpus(racks([[4, 4]], ("a100",))).accepted(Gang(4, "a100", 4)) is None
+
+
 def test_a_rack_is_chosen_by_best_fit_and_filled_on_few_machines() -> None:
     free = FreeGpus(racks([[4, 4, 4], [4, 4, 2]]))
     assert free.find(Gang(9), 1) == ((3, 4), (4, 4), (5, 1))

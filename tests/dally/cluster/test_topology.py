@@ -5,7 +5,6 @@ import pytest
 from dally.cluster.topology import Link, Machine, Ring, Shape, Topology
 from dally.cluster.topology_build import Attached, Switch, build_topology, switch_heights
 from dally.errors import InputError
-from dally.testing import racks
 
 FABRIC = Link(900e9, 1e-6)
 SLOT = Link(1800e9)
@@ -168,12 +167,3 @@ def test_a_link_needs_sane_numbers(bandwidth_bps: float, latency_s: float) -> No
 def test_slots_must_divide_the_gpus() -> None:
     with pytest.raises(InputError, match="machine m: slots is 3, must divide its 8 GPUs"):
         Machine("m", 8, "", FABRIC, slots=3)
-
-
-def test_a_gpu_type_is_a_set_of_machines_unless_it_is_the_only_one() -> None:
-    mixed, some = racks([[4, 4]], ("a100", "v100")), frozenset({"r0m0", "r0m1"})
-    assert mixed.accepted(None, None) is None
-    assert mixed.accepted(None, some) == some
-    assert mixed.accepted("v100", None) == mixed.accepted("v100", some) == frozenset({"r0m1"})
-    assert mixed.accepted("h100", None) == frozenset()
-    assert racks([[4, 4]], ("a100",)).accepted("a100", None) is None

@@ -78,6 +78,21 @@ def test_a_job_of_a_gpu_type_keeps_gpus_of_that_type_and_no_others(tmp_path: Pat
     assert {*site.nodes(pair)} == {"r0m0", "r1m0"}
 
 
+@pytest.mark.parametrize("policy", STRICT[:5])
+def test_a_job_of_large_nodes_keeps_those_and_no_smaller_ones(tmp_path: Path, policy: str) -> None:
+    site = FakeSite(tmp_path, racks([[8, 4], [8, 4]]), policy, knowledge="limits")
+    submit(site, 1000.0, gpus_per_node=8)
+    site.live(30)
+    pair = submit(site, 4000.0, nodes=2, gpus_per_node=8)
+    site.live(60)
+    small = [submit(site, 19500.0 + each) for each in range(3)]
+    site.live(700, poll_s=20.0)
+    assert [site.states()[job] for job in (pair, *small)] == ["PENDING", "RUNNING", "RUNNING", "PENDING"]
+    assert {*site.nodes(small[0]), *site.nodes(small[1])} == {"r0m1", "r1m1"}
+    site.live(1500, poll_s=20.0)
+    assert {*site.nodes(pair)} == {"r0m0", "r1m0"}
+
+
 def test_what_slurms_oldest_job_leaves_to_shorter_ones_a_longer_one_before_them_does_not_hold(
     tmp_path: Path,
 ) -> None:

@@ -134,3 +134,15 @@ def test_srsf_delay_keeps_to_the_order_of_classes() -> None:
     assert free["bob"].start_s == pytest.approx(5000)
     assert bound["ann"].start_s == pytest.approx(5000)
     assert bound["bob"].start_s == pytest.approx(10_000, rel=0.01)
+
+
+def test_lower_priority_starts_on_machines_that_are_too_small_for_who_goes_first() -> None:
+    vip = {"vip": AccountSettings(qos_factor=1.0)}
+    settings = PrioritySettings(weight_fair_share=0.0, weight_qos=1e6, accounts=vip)
+    large = [
+        Job(name, at_s, 8, 3000.0, group="vip", gpus_per_machine=8, preemptible=False)
+        for at_s, name in enumerate(("runs", "waits"))
+    ]
+    small = Job("small", 60.0, 4, 9500.0, group="rest", preemptible=False)
+    result = simulate("srsf-delay", racks([[8, 4]]), [*large, small], priorities=settings)
+    assert [result.by_job[name].start_s for name in ("waits", "small")] == [3000.0, 60.0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from dally.cluster.free import FreeGpus
-from dally.cluster.topology import Allocation, Topology
+from dally.cluster.topology import Allocation
 from dally.jobs.job import Gang, Job
 from dally.policies.common.placements import Gains
 
@@ -35,20 +35,21 @@ class PromisedGpus:
     gang: Gang
     extra: int
 
-    def refuses(self, topology: Topology, gpus: int, end_s: float) -> bool:
+    def refuses(self, free: FreeGpus, gpus: int, end_s: float) -> bool:
         """Whether no placement of so many GPUs until `end_s` would do, whatever it is: a quick first test."""
-        anywhere = self.level == topology.top and self.gang.gpu_type is None and self.gang.machines is None
+        anywhere = self.level == free.topology.top and free.accepted(self.gang) is None
         return anywhere and end_s > self.shadow_s and gpus > self.extra
 
     def after(self, free: FreeGpus, allocation: Allocation, end_s: float) -> "PromisedGpus | None":
         """What is left of the promise if a job takes GPUs until `end_s`; None if that delays the head."""
         if end_s <= self.shadow_s:
             return self
+        topology, accepted = free.topology, None if self.gang.whole_blocks else free.accepted(self.gang)
         used = sum(
             gpus
             for machine, gpus in free.taken_by(allocation)
-            if (self.gang.whole_blocks or free.accepts(self.gang, machine))
-            and free.topology.ancestors[machine][self.level] == self.domain
+            if (accepted is None or topology.machines[machine].name in accepted)
+            and topology.ancestors[machine][self.level] == self.domain
         )
         if used > self.extra:
             return None

@@ -227,7 +227,7 @@ class OrderRound:
     def fill_behind_reservation(self) -> None:
         """Start jobs behind the head that leave its reservation as it is."""
         assert self.head is not None, "backfill has a head"
-        free, topology, head = self.state.free, self.state.topology, self.head
+        free, head = self.state.free, self.head
         promised: PromisedGpus | None = None  # it is made when a job could break it
         behind = len(self.started) + 1
         for job in islice(self.policy.queue, behind, behind + self.policy.depth):
@@ -237,7 +237,7 @@ class OrderRound:
             if promised is None:
                 level = self.policy.accepts(self.state, head, self.now)
                 promised = reserve(free, head.job, level, self.releases())
-            if promised.refuses(topology, request.gpus, self.now + remaining_s(job)):
+            if promised.refuses(free, request.gpus, self.now + remaining_s(job)):
                 continue
             placement = self.fit(job)
             if placement is None:

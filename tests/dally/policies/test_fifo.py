@@ -81,6 +81,16 @@ def test_gpus_outside_of_the_reserved_machine_are_given_away_for_any_time() -> N
     assert (times(result, "one"), times(result, "head")) == ([0.0], [100.0])
 
 
+def test_gpus_of_machines_too_small_for_the_head_are_given_away_for_any_time() -> None:
+    jobs = [
+        Job("first", 0.0, 8, 100.0, gpus_per_machine=8),
+        Job("head", 0.0, 8, 50.0, gpus_per_machine=8),
+        Job("long", 0.0, 4, 5000.0),
+    ]
+    result = simulate("fifo:backfill=easy", racks([[8, 4]]), jobs)
+    assert (times(result, "head"), times(result, "long")) == ([100.0], [0.0])
+
+
 def test_a_wait_is_said_once() -> None:
     arrivals = [job(f"late{number}", 1, 10, 1.0 + number) for number in range(5)]
     result = simulate("fifo", racks([[4]]), [*HEAD, *arrivals])

@@ -11,6 +11,7 @@ from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import stretch_s
+from dally.policies.common.kept_machines import KeptMachines
 from dally.policies.common.placements import closest
 from dally.scheduling.spared_jobs import spare_higher_priority
 from dally.state import ClusterState, JobState
@@ -132,11 +133,26 @@ class PriorityClasses:
                 if isinstance(each, Start):
                     free.take(each.allocation)
                     ends.append((end_s(state.jobs[each.job_id], each.allocation), each.allocation))
-            for gang, level in {(job.job.gang, accepts(job)) for job in ahead}:
-                lowest = free.lowest_level(gang)
-                if lowest is not None and lowest <= level:
-                    return []  # what it does not take now, it may have reasons to take next
+            # What those could have now and do not take, they may have reasons to take next.
+            could_start = [
+                job
+                for (gang, level), job in {(job.job.gang, accepts(job)): job for job in ahead}.items()
+                if (lowest := free.lowest_level(gang)) is not None and lowest <= level
+            ]
+            if any(free.accepted(job.job.gang) is None for job in could_start):
+                return []
             head, promised = min(ahead, key=_rank), None
+
+            def promise() -> PromisedGpus:
+                running = map(state.jobs.__getitem__, state.running)
+                releases = [*ends, *((max(now, each.end_s()), each.allocation) for each in running)]
+                return reserve(free, head.job, accepts(head), sorted(releases))
+
+            if could_start:
+                promised = promise()  # before what they could have is hidden
+            kept = KeptMachines(free)
+            for job in could_start:
+                kept.keep(job)
             for job in nsmallest(DEPTH, map(state.jobs.__getitem__, state.behind), key=_rank):
                 if job.job.gpus > free.usable(job.job.gang):
                     continue
@@ -144,10 +160,7 @@ class PriorityClasses:
                 placement = closest(free, job.job, lowest, state.topology.top)
                 if placement is None:
                     continue
-                if promised is None:
-                    running = map(state.jobs.__getitem__, state.running)
-                    ends += [(max(now, each.end_s()), each.allocation) for each in running]
-                    promised = reserve(free, head.job, accepts(head), sorted(ends))
+                promised = promised or promise()
                 job_end_s = end_s(job, placement.allocation)
                 left = promised.after(free, placement.allocation, job_end_s)
                 if left is None:

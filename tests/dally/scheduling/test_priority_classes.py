@@ -110,6 +110,22 @@ def test_gpus_that_the_best_could_use_are_left_to_it() -> None:
     assert step(told, 360.0)[0] == ["best"]
 
 
+def test_gpus_that_the_best_could_use_on_some_machines_are_no_reason_to_keep_others() -> None:
+    told = scheduler("fifo")
+    first, other = frozenset({"r0m0"}), frozenset({"r0m1"})
+    for name, gpus, priority, names in (
+        ("runs", 2, 400.0, first),
+        ("large", 4, 400.0, first),
+        ("small", 2, 400.0, first),
+        ("there", 1, 100.0, first),
+        ("elsewhere", 4, 100.0, other),
+        ("anywhere", 1, 90.0, None),
+    ):
+        told.submit(Job(name, 0.0, gpus, 9000.0, machines=names), 0.0)
+        told.set_priorities({name: priority}, 0.0)
+    assert step(told, 0.0)[0] == ["runs", "elsewhere"]
+
+
 def test_nobody_takes_the_gpus_of_a_job_of_much_higher_priority() -> None:
     told = scheduler("srtf")
     submit(told, "runs", 8, 90_000.0, 400.0)

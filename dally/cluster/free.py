@@ -17,6 +17,9 @@ None if that is the topology's."""
 _MOST_FILTERS = 64
 """Indexes for some machines only, or for segments, that are kept."""
 
+_MOST_ACCEPTED = 1000
+"""Sets of machines that gangs accept which are kept."""
+
 
 def _may_go(wanted: _Wanted) -> bool:
     """Whether an index is one of those that may come to be too many."""
@@ -68,7 +71,8 @@ class FreeGpus:
         if len(topology.gpu_types) == 1:
             self._pools[topology.gpu_types[0], None, None, None, False, False, None] = self._everything
         self._highest: dict[Gang, int] = {}
-        self._suited: dict[tuple[str | None, int], frozenset[str] | None] = {}
+        self._least = min(self.capacity)
+        self._accepted: dict[tuple[str | None, int, frozenset[str] | None], frozenset[str]] = {}
         self._log: list[tuple[int, int]] | None = None
         self._used: Counter[int] = Counter()
         self._foreign = [0] * len(topology.machines)
@@ -185,18 +189,19 @@ class FreeGpus:
 
     def accepted(self, gang: Gang) -> frozenset[str] | None:
         """Names of the only machines that a gang could ever use, by name, GPU type and GPUs; None for all."""
-        key = gang.gpu_type, gang.per_machine or 1
-        if key not in self._suited:
-            suited = frozenset(
+        each = gang.per_machine or 1
+        if each <= self._least and (gang.gpu_type is None or self.topology.gpu_types == (gang.gpu_type,)):
+            return gang.machines
+        key = gang.gpu_type, each, gang.machines
+        if key not in self._accepted:
+            if len(self._accepted) == _MOST_ACCEPTED:  # which machines jobs name changes with the cluster
+                self._accepted.clear()
+            self._accepted[key] = frozenset(
                 machine.name
-                for machine in self.topology.machines
-                if gang.gpu_type in (None, machine.gpu_type) and machine.gpus >= key[1]
+                for index, machine in enumerate(self.topology.machines)
+                if machine.gpus >= each and self.accepts(gang, index)
             )
-            self._suited[key] = None if len(suited) == len(self.topology.machines) else suited
-        names = self._suited[key]
-        if names is None or gang.machines is None:
-            return gang.machines if names is None else names
-        return names & gang.machines
+        return self._accepted[key]
 
     def held(self, domain: int, gang: Gang) -> int:
         """What a domain can give a gang, in the gang's units; it fits if that is `gang.units` or more."""

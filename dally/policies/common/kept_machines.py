@@ -27,8 +27,8 @@ class KeptMachines:
 
     @property
     def all(self) -> bool:
-        """Whether a job waits that accepts any machine, so that nobody behind it may start."""
-        return None in self._waiting
+        """Whether jobs wait that accept any machine between them, so that nobody behind may start."""
+        return None in self._waiting or len(self._machines) == len(self._free.topology.machines)
 
     def keep(self, job: JobState) -> None:
         """A job waits: what is free of its machines is kept for it."""

@@ -31,3 +31,15 @@ def test_jobs_that_wait_for_one_gpu_type_leave_the_others_to_those_behind(policy
     ]
     starts = simulate(policy, racks([[8, 8]], ("a100", "v100")), jobs).by_job
     assert (starts["waits"].start_s, starts["other"].start_s) == (20_000, 200)
+
+
+@pytest.mark.parametrize("policy", ["a-srpt", "drl", "elastic-scaling", "fifo", "jps", "optimus", "sjf"])
+def test_jobs_that_wait_for_large_machines_leave_the_small_ones_to_those_behind(policy: str) -> None:
+    jobs = [
+        Job("runs", 0, 8, 20_000, preemptible=False, gpus_per_machine=8),
+        Job("waits", 100, 8, 1000, gpus_per_machine=8),
+        Job("small", 200, 4, 30_000, gpus_per_machine=4),
+        Job("other", 300, 4, 30_000, gpus_per_machine=4),
+    ]
+    starts = simulate(policy, racks([[8, 4, 4]]), jobs).by_job
+    assert max(starts[name].start_s or 0.0 for name in ("small", "other")) < 1000

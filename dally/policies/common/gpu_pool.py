@@ -37,6 +37,7 @@ class MachineGpus:
 
     def __init__(self, free: FreeGpus, holders: Sequence[JobState]) -> None:
         self._free, machines = free, free.topology.machines
+        self._least = min(machine.gpus for machine in machines)
         self._held = Counter[str]()
         for job in holders:
             for machine, gpus in job.allocation:
@@ -53,11 +54,21 @@ class MachineGpus:
         )
 
     def accepted(self, job: Job) -> Accepted | None:
-        """The machines that a job accepts, by name and GPU type; None for all."""
+        """The machines that a job accepts, by name, GPU type and GPUs; None for all."""
+        if self._wants_large(job):
+            return self._free.accepted(job.gang)
         if job.gpu_type is None:
             return job.machines
         of_type = self._of_type.get(job.gpu_type, Accepted())
         return of_type if job.machines is None else job.machines & of_type
+
+    def is_choosy(self, job: Job) -> bool:
+        """Whether a job accepts some machines only, for another reason than their GPU type."""
+        return job.machines is not None or self._wants_large(job)
+
+    def _wants_large(self, job: Job) -> bool:
+        """Whether a job wants more GPUs on each machine than the smallest has."""
+        return (job.gang.per_machine or 1) > self._least
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +135,7 @@ class Room:
         accepted = self._known_machines.accepted(job)
         if accepted is not None:
             # Types alone are counted above; machines that somebody asked for may be some of theirs.
-            is_contested = job.machines is not None or bool(self._left_on)
+            is_contested = self._known_machines.is_choosy(job) or bool(self._left_on)
             if is_contested and not self._take_on(accepted, job.least_gpus):
                 return False
             self._taken_on[accepted] += job.least_gpus

@@ -111,7 +111,7 @@ class InSizes(Policy):
             if not room.left or refused == _DEPTH:
                 break
             asked = job.job
-            accepted = state.free.accepted(asked.gang._replace(per_machine=None))
+            accepted = state.free.accepted(asked.gang)
             if room.admits(asked):
                 jobs.append(job)
                 kept[job.job_id] = room.kept

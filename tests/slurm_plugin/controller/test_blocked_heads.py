@@ -78,7 +78,7 @@ def test_a_job_of_a_gpu_type_keeps_gpus_of_that_type_and_no_others(tmp_path: Pat
     assert {*site.nodes(pair)} == {"r0m0", "r1m0"}
 
 
-@pytest.mark.parametrize("policy", STRICT[:5])
+@pytest.mark.parametrize("policy", STRICT)
 def test_a_job_of_large_nodes_keeps_those_and_no_smaller_ones(tmp_path: Path, policy: str) -> None:
     site = FakeSite(tmp_path, racks([[8, 4], [8, 4]]), policy, knowledge="limits")
     submit(site, 1000.0, gpus_per_node=8)

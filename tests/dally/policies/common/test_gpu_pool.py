@@ -20,6 +20,7 @@ class Machines(MachineGpus):
     """The machines above, all free."""
 
     def __init__(self) -> None:
+        self._least = 1
         self._of_type = {kind: Accepted(name for name in NAMES if GPUS[name][0] == kind) for kind in TYPES}
 
     def on(self, accepted: Accepted) -> int:

@@ -8,6 +8,7 @@ from dally.jobs.job import JobKind
 from dally.plan import Decision, Migrate, Plan, Preempt, Start, Wait
 from dally.policies.common.sizing import shrunk
 from dally.words import plural, span
+from slurm_plugin.client.slurm import State
 from slurm_plugin.controller import failed_starts
 from slurm_plugin.controller.limit_use import LimitUse
 from slurm_plugin.controller.managed_job import (
@@ -67,8 +68,19 @@ class PlanChecker:
             for job_id, nodes in full.items():
                 self._reconciler.admission.nodes_full(self._managed_jobs[job_id], nodes, now)
 
+    def _for_suspended(self, plan: Plan) -> dict[str, str]:
+        """The waiting jobs for which suspended ones had to leave, which cannot write a checkpoint."""
+        found: dict[str, str] = {}
+        for each in plan.decisions:
+            if isinstance(each, Preempt) and self._reconciler.seen(each.job_id).state is State.SUSPENDED:
+                waiting = (job for job in each.by if isinstance(self._managed_jobs[job].phase, PendingPhase))
+                found |= dict.fromkeys(waiting, f"job {each.job_id} would have to leave, and is suspended")
+        return found
+
     def _in_vain(self, plan: Plan) -> dict[str, str]:
         """If others had to leave for jobs in doubt: all jobs in doubt that do not start beside them."""
+        if lost := self._for_suspended(plan):
+            return lost
         doubts = self._doubts()
         if not doubts:
             return {}

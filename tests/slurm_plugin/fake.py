@@ -200,7 +200,7 @@ class FakeSlurm(FakeCluster):
     def cancel(self, job_id: str) -> None:
         """Cancel a job."""
         job = self._jobs[job_id]
-        if job.state in (State.PENDING, State.RUNNING):
+        if job.state in (State.PENDING, State.RUNNING, State.SUSPENDED):
             self._end(job, "CANCELLED", 0)
         self._schedule()
 
@@ -232,6 +232,11 @@ class FakeSlurm(FakeCluster):
         job.gpus = {node: gpus for node, gpus in job.gpus.items() if node not in nodes}
         job.min_nodes = len(job.gpus)
         self._schedule()
+
+    def suspend(self, job_id: str) -> None:
+        """An administrator suspends a running job; it keeps its GPUs, and writes no checkpoint."""
+        job = self._jobs[job_id]
+        job.state, job.state_name = State.SUSPENDED, "SUSPENDED"
 
     def hold(self, job_id: str, by: Hold = Hold.ADMIN) -> None:
         """Hold a pending job, as an administrator or as its user."""

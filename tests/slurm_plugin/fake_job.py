@@ -11,6 +11,9 @@ from slurm_plugin.client.slurm import Hold, SlurmJob, SlurmNode, State
 RunTime = float | Callable[[Mapping[str, int]], float]
 
 
+_SHOWS_GPUS = (State.RUNNING, State.SUSPENDED)
+
+
 @dataclass(frozen=True, slots=True)
 class FakeNode:
     """A node: its name, GPUs, the partitions it is in, its GPUs' type, its CPUs, memory and features."""
@@ -239,7 +242,7 @@ class FakeJob:
             time_limit_s=self.limit_s,
             start_s=self.start_s,
             nodes=tuple(self.gpus),
-            gpus={} if self.state is not State.RUNNING else {node: n for node, n in self.gpus.items() if n},
+            gpus={node: n for node, n in self.gpus.items() if n} if self.state in _SHOWS_GPUS else {},
             requeue=spec.requeue,
             restarts=self.restarts,
             exit_code=self.exit_code,

@@ -91,6 +91,23 @@ def test_a_job_that_slurm_does_not_change_is_tried_ever_more_rarely_whoever_ends
     assert 3 <= len(refusals(site, stuck)) <= 6  # 40 others left nodes meanwhile
 
 
+@pytest.mark.parametrize("policy", ["srtf", "srsf-delay"])
+def test_a_suspended_job_is_not_stopped_as_it_cannot_write_its_checkpoint(
+    tmp_path: Path, policy: str
+) -> None:
+    site, jobs = busy(tmp_path, policy)
+    site.run_to(100)
+    for job in jobs:
+        site.slurm.suspend(job)
+    taker = short(site)
+    site.run_to(150)
+    assert not stops(site)
+    assert site.states()[taker] == "PENDING"
+    site.slurm.cancel(jobs[2])
+    site.run_to(250)
+    assert site.states()[taker] == "COMPLETED"
+
+
 def test_jobs_that_slurm_does_not_take_back_keep_no_others_from_it(tmp_path: Path) -> None:
     site, tried = FakeSite(tmp_path, FOUR), Counter[str]()
     for _ in range(250):

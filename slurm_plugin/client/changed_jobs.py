@@ -19,12 +19,15 @@ from slurm_plugin.client.job_text import (
 )
 from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 
-REREAD_LOOKS = 200
-"""The details of a waiting job are read anew in one of so many looks.
+REREAD_LOOKS = (10, 200)
+"""The details of a waiting job are read anew in one of so many looks: of a few jobs, and of a thousand.
 
 Its line does not show that a person changes the nodes that it must not use, the throttle of its array, or
 its memory from one by node to one by CPU.
 """
+
+_REREAD_AT_ONCE = 5
+"""So many jobs are read anew at each look, if that takes no fewer and no more looks than the above."""
 
 REASONS_S = 60.0
 """A job with a description in place of its reason is asked for the reason so often."""
@@ -102,7 +105,11 @@ class ChangedJobs:
         """
         key = secrets.token_urlsafe(6)
         self._looks += 1
-        again = [number for number, known in self._known.items() if self._is_read_again(number, known)]
+        waiting = [number for number, known in self._known.items() if _may_be_read_again(known)]
+        fewest, most = REREAD_LOOKS
+        every = min(most, max(fewest, len(waiting) // _REREAD_AT_ONCE))
+        turn = self._looks % every
+        again = [number for number in waiting if number % every == turn] if self._agreed else []
         with ThreadPoolExecutor(1) as pool:
             said = pool.submit(self._said, again)
             text = self._squeue(squeue_format(key), answered)
@@ -152,11 +159,6 @@ class ChangedJobs:
         if known is None or not known.settled:
             return True
         return known.line is not line and _without_our_words(known.line) != _without_our_words(line)
-
-    def _is_read_again(self, number: int, known: _Known) -> bool:
-        waits = bool(known.jobs) and known.jobs[0].state is State.PENDING
-        is_turn = number % REREAD_LOOKS == self._looks % REREAD_LOOKS
-        return is_turn and waits and known.settled and bool(self._agreed)
 
     def _said(self, numbers: Sequence[int]) -> Sequence[str]:
         return self._show_jobs(numbers) if numbers else ()
@@ -227,6 +229,10 @@ class ChangedJobs:
             for number, line in lines.items()
             if records.get(number) and not shown_reason(line["Reason"])[1]
         }
+
+
+def _may_be_read_again(known: _Known) -> bool:
+    return known.settled and bool(known.jobs) and known.jobs[0].state is State.PENDING
 
 
 def _without_our_words(line: Line) -> dict[str, str]:

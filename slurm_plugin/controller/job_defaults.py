@@ -7,7 +7,7 @@ CPU, and for all memory of its nodes.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from slurm_plugin.client.slurm import JobDefaults, Partition, SlurmJob
+from slurm_plugin.client.slurm import JobDefaults, Partition, SlurmJob, State
 
 
 class DefaultsOfJobs:
@@ -43,8 +43,9 @@ def with_defaults(job: SlurmJob, defaults: JobDefaults) -> SlurmJob:
     """A job with what it will have by default; what it has by now stays.
 
     Slurm does not show that a held job asks for one CPU for each task, or for all memory (`--mem=0`): it is
-    taken to say nothing.
+    taken to say nothing. Limits on its memory and CPUs go by what it will have, too.
     """
+    gpus, tres = job.tres.get("gres/gpu", 0.0), dict(job.tres)
     by_node = job.memory_per_node_mb not in (0, defaults.memory_per_node_mb)
     by_cpu = job.memory_per_cpu_mb not in (0, defaults.memory_per_cpu_mb)
     if by_node or by_cpu:
@@ -52,9 +53,11 @@ def with_defaults(job: SlurmJob, defaults: JobDefaults) -> SlurmJob:
     elif defaults.memory_per_gpu_mb:
         per_gpu_mb = job.memory_per_gpu_mb or defaults.memory_per_gpu_mb
         job = replace(job, memory_per_gpu_mb=per_gpu_mb, memory_per_node_mb=0, memory_per_cpu_mb=0)
-    if job.cpus_per_task > 1 or job.cpus_per_gpu:
-        return job
-    return replace(job, cpus_per_gpu=defaults.cpus_per_gpu)
+        tres["mem"] = per_gpu_mb * gpus
+    if job.cpus_per_task == 1 and not job.cpus_per_gpu:
+        job = replace(job, cpus_per_gpu=defaults.cpus_per_gpu)
+        tres["cpu"] = max(tres.get("cpu", 0.0), defaults.cpus_per_gpu * gpus)
+    return replace(job, tres=tres) if gpus and job.state is State.PENDING else job
 
 
 def _are_by_gpu(defaults: JobDefaults) -> bool:

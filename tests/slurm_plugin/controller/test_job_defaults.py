@@ -37,6 +37,15 @@ def test_what_a_job_gets_as_tried_on_22_05(
     assert (job.memory_per_gpu_mb, job.memory_per_cpu_mb, job.memory_per_node_mb) == memory
 
 
+def test_limits_go_by_what_a_job_will_have() -> None:
+    tres = {"cpu": 1.0, "mem": 64_000.0, "node": 1.0, "gres/gpu": 2.0}
+    assert with_defaults(held(tres=tres), BY_GPU).tres == {**tres, "cpu": 6, "mem": 10_000}
+    asks = held(tres=tres, memory_per_node_mb=64_000, cpus_per_task=2)
+    assert with_defaults(asks, BY_GPU).tres == tres
+    runs = SlurmJob("7", 0.0, State.RUNNING, tres=tres)
+    assert with_defaults(runs, BY_GPU).tres == tres
+
+
 def test_a_job_of_several_partitions_is_taken_to_get_what_the_most_generous_gives() -> None:
     jobs = [held(partition="small,big"), held(partition="other")]
     partitions = [Partition("small", defaults=JobDefaults(memory_per_gpu_mb=10)), Partition("other")]

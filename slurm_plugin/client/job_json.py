@@ -201,6 +201,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         or max(1, _whole(get("cpus")) // max(1, _whole(get("tasks")))),
         cpus_per_node=max(1, _whole(get("minimum_cpus_per_node"))),
         cpus_per_gpu=count_gpus(_text(get("cpus_per_tres")).removeprefix("gres:")),
+        tmp_disk_mb=_whole(get("minimum_tmp_disk_per_node")),
         tres_per_job=_text(get("tres_per_job")),
         tres_per_node=_text(get("tres_per_node")),
         tres_per_task=_text(get("tres_per_task")),

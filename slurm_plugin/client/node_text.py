@@ -54,6 +54,7 @@ def _nodes_of(line: str) -> tuple[SlurmNode, ...]:
             blocked=is_blocked(record.get("State", "")),
             gpus_shared=count_shared(record.get("GresUsed", "")),
             threads_per_core=_threads_per_core(record),
+            tmp_disk_mb=number(record.get("TmpDisk", "")),
         )
         for name, record in read_records(line, "NodeName").items()
     )

@@ -81,6 +81,7 @@ class SlurmJob:
         cpus_per_task: CPUs of each task, while it waits.
         cpus_per_node: Fewest CPUs of each node (`--mincpus`, or what a task takes).
         cpus_per_gpu: CPUs it asks for with each GPU; 0 if not so asked.
+        tmp_disk_mb: Temporary disk that its nodes must have (`--tmp`); 0 if not asked for.
         tres_per_job: What `--gpus` asked for, like `gres:gpu:h100:16`; empty if nothing; so the next three.
         tres_per_node: What `--gres` or `--gpus-per-node` asked for.
         tres_per_task: What `--gpus-per-task` asked for.
@@ -137,6 +138,7 @@ class SlurmJob:
     cpus_per_task: int = 1
     cpus_per_node: int = 1
     cpus_per_gpu: int = 0
+    tmp_disk_mb: int = 0
     tres_per_job: str = ""
     tres_per_node: str = ""
     tres_per_task: str = ""
@@ -198,6 +200,7 @@ class SlurmNode:
         blocked: It is not available only for as long as a job beside it shares its blocks with nobody.
         gpus_shared: GPUs of which jobs have parts (`--gres=shard:1`, MPS), so that nobody gets them whole;
             they do not count as used.
+        tmp_disk_mb: Temporary disk, of which jobs take nothing from each other.
         threads_per_core: CPUs of each core; Slurm gives no two jobs CPUs of one core.
     """
 
@@ -216,6 +219,7 @@ class SlurmNode:
     blocked: bool = False
     gpus_shared: int = 0
     threads_per_core: int = 1
+    tmp_disk_mb: float = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,8 @@ def usable_nodes(job: SlurmJob, nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
 def is_usable(job: SlurmJob, node: SlurmNode) -> bool:
     """Whether a node of the right partition has GPUs, and whatever else a job asks of nodes."""
     is_open = node.gpus and node.name not in job.excluded_nodes
-    return bool(is_open) and (not job.features or satisfies(job.features, node.features))
+    has_disk = node.tmp_disk_mb >= job.tmp_disk_mb
+    return bool(is_open) and has_disk and (not job.features or satisfies(job.features, node.features))
 
 
 def in_all(node: SlurmNode) -> NodeResources:
@@ -168,7 +169,7 @@ class NodeRoom:
         """
         asks = (
             *(job.partition, job.features, job.excluded_nodes, job.exclusive, job.tasks_per_node),
-            bool(job.tres_per_node),
+            *(bool(job.tres_per_node), job.tmp_disk_mb),
             *(job.cpus_per_node, job.cpus_per_task, job.cpus_per_gpu),
             *(job.memory_per_node_mb, job.memory_per_gpu_mb, job.memory_per_cpu_mb),
         )

@@ -218,6 +218,7 @@ class StartConditions:
         options = {
             "--nodelist": request.nodes,
             "--exclude": self._jobs[managed.job_id].excluded_nodes,
+            "--tmp": self._jobs[managed.job_id].tmp_disk_mb,
             "--switches": since_s is not None and now < switches_until_s(request, since_s),
         }
         given = [option for option, value in options.items() if value]

@@ -166,6 +166,7 @@ def test_every_field_of_a_job_is_shown(version: tuple[int, int]) -> None:
         cpus_per_task=3,
         cpus_per_node=6,
         cpus_per_gpu=5,
+        tmp_disk_mb=500,
         tres_per_job="gres:gpu:4",
         tres_per_node="gres:gpu:2",
         tres_per_task="gres:gpu:1",

@@ -13,7 +13,7 @@ from slurm_plugin.client.slurm import SlurmJob, SlurmNode, State
 from slurm_plugin.constraint import satisfies
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.controller.node_room import NodeResources, NodeRoom
+from slurm_plugin.controller.node_room import NodeResources, NodeRoom, usable_nodes
 from tests.slurm_plugin.worlds import FakeSite
 
 PARTITIONS = {"r0m0": ("old",), "r0m1": ("old", "both"), "r1m0": ("new", "both"), "r1m1": ("new",)}
@@ -125,6 +125,13 @@ def test_what_a_job_takes_of_a_node_on_which_it_has_half_its_gpus(
 ) -> None:
     job = SlurmJob("7", 0.0, State.PENDING, **{"tasks": 4, **asks})
     assert NodeRoom([shown("n1", 10.0)]).needed(job, 4, 2, "n1") == takes
+
+
+def test_a_job_uses_nodes_with_the_temporary_disk_that_it_asks_for() -> None:
+    small, large = (replace(shown(name, 10.0), tmp_disk_mb=mb) for name, mb in (("n1", 400), ("n2", 500)))
+    job = SlurmJob("7", 0.0, State.PENDING, partition="gpu", memory_per_cpu_mb=1, tmp_disk_mb=500)
+    assert usable_nodes(job, [small, large]) == [large]
+    assert len(usable_nodes(replace(job, tmp_disk_mb=0), [small, large])) == 2
 
 
 @pytest.mark.parametrize(

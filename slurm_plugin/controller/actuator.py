@@ -301,7 +301,7 @@ class Actuator:
         """The job is about to start."""
         managed = self._managed_jobs[decision.job_id]
         job, until_s = self._reconciler.seen(managed.job_id), now + self._config.start_timeout_s
-        limit_s = self._limits.given_s(managed, job, decision.allocation)
+        limit_s = self._limits.given_s(managed, job, decision.allocation, now)
         self._transitions.begin_start(managed, now, decision.reason, decision.allocation, limit_s, until_s)
         self._reconciler.decided.append(managed.job_id)
         return managed

@@ -158,7 +158,8 @@ class Controller:
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
         self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
         self._spent = SpentMinutes(slurm, self.reconciler.conditions)
-        self._limits = TimeLimits(self.reconciler.conditions.longest_s, self.scheduler.state)
+        conditions = self.reconciler.conditions
+        self._limits = TimeLimits(conditions.longest_s, conditions.reserved_at_s, self.scheduler.state)
         self._plan_checker = PlanChecker(self.reconciler, self._limits)
         self._reports = ProgressReports(self.reconciler, journal.write, progress_files)
         self._actuator = Actuator(

@@ -202,10 +202,11 @@ class PlanChecker:
                 declined[each.job_id] = far
             elif lacking:
                 full[each.job_id] = lacking
-            elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), each.allocation):
+            elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), each.allocation, now):
                 needed = span(self._limits.needed_s(managed, each.allocation))
                 short[each.job_id] = (
-                    f"would need {needed} on the GPUs that it could have, and its partition gives less"
+                    f"would need {needed} on the GPUs that it could have, and its partition or a reservation "
+                    "gives less"
                 )
             else:
                 left.update({node: left[node] - room for node, room in takes.items()})

@@ -242,6 +242,13 @@ class StartConditions:
             self._reserved[key] = frozenset(reserved_before(end_s, others))
         return self._reserved[key]
 
+    def reserved_at_s(self, job: SlurmJob, nodes: Collection[str], now: float) -> float:
+        """When the first of some nodes is reserved for others than a job, from now on; inf for never."""
+        own = own_reservation(job)
+        others = (each for each in self.reservations if each.name != own and each.end_s > now)
+        starts = (each.start_s for each in others if not reserved_before(inf, [each]).isdisjoint(nodes))
+        return min(starts, default=inf)
+
     def _shared_blocks(self, managed: ManagedJob, now: float, end_s: float) -> frozenset[str]:
         """Nodes of blocks that a job cannot have for itself alone, though none of ours is there.
 

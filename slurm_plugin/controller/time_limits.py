@@ -6,7 +6,7 @@ Where that is not enough, the job is asked for its checkpoint before its limit a
 the whole limit again. A job that has had the time that it asked for is ended by Slurm at its limit as always.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import ceil, inf
 
 from dally.cluster.topology import Allocation
@@ -18,6 +18,9 @@ from slurm_plugin.controller.managed_job import ON_GPUS, ManagedJob
 SPARE_S = 30.0
 """A checkpoint is asked for so much earlier than its grace before a limit, seconds."""
 
+_START_S = 30.0
+"""A job may start so long after it was decided, seconds."""
+
 ENOUGH = 0.95
 """A job has had its time once it could do so much of the work that it was given time for."""
 
@@ -27,11 +30,18 @@ class TimeLimits:
 
     Args:
         longest_s: The longest limit that a job may have, seconds.
+        reserved_at_s: When the first of some nodes is reserved for others than a job, from a time on; inf for
+            never.
         state: What the costs of placements come from.
     """
 
-    def __init__(self, longest_s: Callable[[SlurmJob], float], state: ClusterState) -> None:
-        self._longest_s, self._state = longest_s, state
+    def __init__(
+        self,
+        longest_s: Callable[[SlurmJob], float],
+        reserved_at_s: Callable[[SlurmJob, Collection[str], float], float],
+        state: ClusterState,
+    ) -> None:
+        self._longest_s, self._reserved_at_s, self._state = longest_s, reserved_at_s, state
 
     def needed_s(self, managed: ManagedJob, allocation: Allocation) -> float:
         """The limit in which a waiting job can do there what it could do in its own where it asked to run."""
@@ -40,25 +50,32 @@ class TimeLimits:
         slowdown = costs.cost(managed.job, allocation, life.done(0.0)).slowdown
         return own_s if slowdown <= 1 else own_s * slowdown + restart_s(life, costs)
 
-    def is_too_short(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> bool:
+    def is_too_short(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation, now: float) -> bool:
         """Whether a job would run into its limit there for being slow, with no checkpoint to go on from."""
         own_s = managed.job.time_limit_s
         if own_s is None or can_be_saved(managed, job):
             return False
         needed_s = self.needed_s(managed, allocation)
-        return needed_s > own_s and needed_s > self._most_s(job, own_s)
+        return needed_s > own_s and needed_s > self._most_s(job, own_s, allocation, now)
 
-    def given_s(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation) -> float | None:
+    def given_s(self, managed: ManagedJob, job: SlurmJob, allocation: Allocation, now: float) -> float | None:
         """The limit that a job is to have there, whole minutes; None if it has no limit."""
         own_s = managed.job.time_limit_s
         if own_s is None:
             return None
         needed_s = self.needed_s(managed, allocation)
-        return own_s if needed_s <= own_s else 60.0 * ceil(min(needed_s, self._most_s(job, own_s)) / 60)
+        if needed_s <= own_s:
+            return own_s
+        return 60.0 * ceil(min(needed_s, self._most_s(job, own_s, allocation, now)) / 60)
 
-    def _most_s(self, job: SlurmJob, own_s: float) -> float:
-        """The longest limit that a job may have, but never less than its own."""
-        return max(own_s, self._longest_s(job))
+    def _most_s(self, job: SlurmJob, own_s: float, allocation: Allocation, now: float) -> float:
+        """The longest limit that a job may have there, but never less than its own.
+
+        Slurm starts no job on a node that is reserved for others before its limit ends.
+        """
+        free_s = self._reserved_at_s(job, self._state.topology.named(allocation), now) - now - _START_S
+        whole_min_s = free_s if free_s == inf else 60.0 * (free_s // 60)
+        return max(own_s, min(self._longest_s(job), whole_min_s))
 
 
 def save_at_s(managed: ManagedJob, job: SlurmJob, life: JobState) -> float:

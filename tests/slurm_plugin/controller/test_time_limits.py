@@ -10,7 +10,7 @@ from dally.jobs.job import Job
 from dally.policies.registry import policy_names
 from dally.profiles.files import load_profiles
 from dally.testing.worlds import racks
-from slurm_plugin.client.slurm import Partition
+from slurm_plugin.client.slurm import Partition, Reservation
 from slurm_plugin.controller.journal import read_events
 from tests.slurm_plugin.worlds import FakeSite
 
@@ -70,6 +70,16 @@ def test_no_limit_goes_beyond_what_the_partition_allows(tmp_path: Path) -> None:
     jobs = [elastic(site) for _ in range(8)]
     site.run_to(HOUR_S)
     assert limits(site) == dict.fromkeys(jobs, 3.0)
+
+
+def test_no_limit_goes_beyond_the_beginning_of_a_reservation(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    site.slurm.reserve(Reservation("power", ("r0m0",), 5 * HOUR_S, 6 * HOUR_S), "root")
+    jobs = [elastic(site) for _ in range(8)]
+    site.run_to(HOUR_S)
+    assert set(site.states().values()) == {"RUNNING"}
+    assert all(2.0 < (limits(site)[job] or 0.0) <= 5.0 for job in jobs)
+    assert not site.events("start_failed")
 
 
 def test_a_job_whose_limit_comes_too_early_is_asked_for_its_checkpoint_before(tmp_path: Path) -> None:

@@ -219,6 +219,7 @@ def _job(record: Record, job_id: str) -> SlurmJob:
         heterogeneous=_whole(get("het_job_id")) > 0,
         dependency=_text(get("dependency")),
         begin_s=_number(get("eligible_time")) or 0.0,
+        deadline_s=_number(get("deadline")) or 0.0,
         time_limit_s=limit_min * 60 if limit_min else None,
         start_s=None if waits else _number(get("start_time")) or None,
         nodes=() if waits else nodes,

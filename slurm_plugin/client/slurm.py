@@ -99,6 +99,8 @@ class SlurmJob:
         heterogeneous: It is a part of a heterogeneous job.
         dependency: What it still depends on; empty if nothing.
         begin_s: It may not start before, seconds since 1970; 0 for at once.
+        deadline_s: Slurm ends it where its limit goes beyond that (`--deadline`), seconds since 1970; 0 if it
+            has none.
         time_limit_s: Its time limit, seconds; None for unlimited or the partition's.
         start_s: When it started running, seconds since 1970; None while it is pending.
         nodes: Nodes it holds, expanded.
@@ -156,6 +158,7 @@ class SlurmJob:
     heterogeneous: bool = False
     dependency: str = ""
     begin_s: float = 0.0
+    deadline_s: float = 0.0
     time_limit_s: float | None = None
     start_s: float | None = None
     nodes: tuple[str, ...] = ()

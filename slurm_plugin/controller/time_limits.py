@@ -71,9 +71,11 @@ class TimeLimits:
     def _most_s(self, job: SlurmJob, own_s: float, allocation: Allocation, now: float) -> float:
         """The longest limit that a job may have there, but never less than its own.
 
-        Slurm starts no job on a node that is reserved for others before its limit ends.
+        Slurm starts no job on a node that is reserved for others before its limit ends, and cancels one whose
+        limit would end after its deadline.
         """
-        free_s = self._reserved_at_s(job, self._state.topology.named(allocation), now) - now - _START_S
+        reserved_s = self._reserved_at_s(job, self._state.topology.named(allocation), now)
+        free_s = min(reserved_s, job.deadline_s or inf) - now - _START_S
         whole_min_s = free_s if free_s == inf else 60.0 * (free_s // 60)
         return max(own_s, min(self._longest_s(job), whole_min_s))
 

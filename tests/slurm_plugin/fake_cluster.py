@@ -102,6 +102,8 @@ class FakeCluster:
         """Start every released job that can start, those released earlier first."""
         held_up = False
         for job in list(self._released.values()):
+            if job.spec.deadline_s and self.now_s + (job.limit_s or 0.0) > job.spec.deadline_s:
+                self._end(job, "DEADLINE", 0)
             if job.state is State.PENDING and job.reason != "BadConstraints":
                 if held_up and not job.required_nodes:
                     job.reason = "Priority"

@@ -87,6 +87,7 @@ class SubmitSpec:
         requeue: It may be requeued.
         held: Submitted with `--hold`.
         begin_s: It may not start before.
+        deadline_s: It is cancelled where its limit would end later; 0 for none.
         array: Numbers of the tasks, if it is an array.
         array_throttle: Most tasks that may run at once; 0 for no limit.
     """
@@ -126,6 +127,7 @@ class SubmitSpec:
     requeue: bool = True
     held: bool = True
     begin_s: float = 0.0
+    deadline_s: float = 0.0
     array: tuple[int, ...] = ()
     array_throttle: int = 0
 
@@ -239,6 +241,7 @@ class FakeJob:
             required_nodes=self.required_nodes,
             reservation=self.reservation,
             begin_s=self.begin_s,
+            deadline_s=spec.deadline_s,
             time_limit_s=self.limit_s,
             start_s=self.start_s,
             nodes=tuple(self.gpus),

@@ -180,6 +180,7 @@ def test_every_field_of_a_job_is_shown(version: tuple[int, int]) -> None:
         heterogeneous=True,
         dependency="afterany:3",
         begin_s=1e9,
+        deadline_s=3e9,
         time_limit_s=93_784.0,
         start_s=2e9,
         nodes=("n1", "n2"),

@@ -82,6 +82,14 @@ def test_no_limit_goes_beyond_the_beginning_of_a_reservation(tmp_path: Path) -> 
     assert not site.events("start_failed")
 
 
+def test_no_limit_goes_beyond_the_deadline_at_which_slurm_cancels_the_job(tmp_path: Path) -> None:
+    site = FakeSite(tmp_path, ONE_NODE, "elastic-scaling:interval_s=1000")
+    jobs = [elastic(site, deadline_s=5 * HOUR_S) for _ in range(8)]
+    site.run_to(HOUR_S)
+    assert set(site.states().values()) == {"RUNNING"}
+    assert all(2.0 < (limits(site)[job] or 0.0) <= 5.0 for job in jobs)
+
+
 def test_a_job_whose_limit_comes_too_early_is_asked_for_its_checkpoint_before(tmp_path: Path) -> None:
     site = FakeSite(tmp_path, ONE_NODE, "jps")
     site.slurm.rules["gpu"] = Partition("gpu", 2 * HOUR_S)

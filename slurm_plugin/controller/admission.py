@@ -144,6 +144,8 @@ class Admission:
             obstacle = self._ineligible(managed, job, slots, seen, now)
             if obstacle := obstacle or self._refused(managed, job, queued, refusals, now):
                 obstacle.tell(self._transitions, managed, now)
+                if job.array_throttle and obstacle.until_s < inf:
+                    slots[job.array_id] += 1  # it is left out for a while, and takes no slot of its array
                 continue
             pending_gpus = self._pending_starts.gpus(managed.job_id)
             if pending_gpus:

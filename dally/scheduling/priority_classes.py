@@ -5,6 +5,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from math import inf
 
+from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.priority import may_take_gpus
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
@@ -12,7 +13,7 @@ from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import stretch_s
 from dally.policies.common.kept_machines import KeptMachines
-from dally.policies.common.placements import closest
+from dally.policies.common.placements import Placement, closest
 from dally.scheduling.spared_jobs import spare_higher_priority
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
@@ -141,39 +142,50 @@ class PriorityClasses:
             ]
             if any(free.accepted(job.job.gang) is None for job in could_start):
                 return []
-            head, promised = min(ahead, key=_rank), None
+            head, promised = min(ahead, key=_rank), list[PromisedGpus]()
 
-            def promise() -> PromisedGpus:
+            def promise(job: JobState, level: int) -> None:
                 running = map(state.jobs.__getitem__, state.running)
                 releases = [*ends, *((max(now, each.end_s()), each.allocation) for each in running)]
-                return reserve(free, head.job, accepts(head), sorted(releases))
+                promised.append(reserve(free, job.job, level, sorted(releases)))
 
             if could_start:
-                promised = promise()  # before what they could have is hidden
+                promise(head, accepts(head))  # before what they could have is hidden
             kept = KeptMachines(free)
             for job in could_start:
                 kept.keep(job)
+            elsewhere = _UnclaimedMachines(free, ahead)
             for job in nsmallest(DEPTH, map(state.jobs.__getitem__, state.behind), key=_rank):
-                if job.job.gpus > free.usable(job.job.gang):
-                    continue
-                lowest = state.best_level(job.job.gang)
-                placement = closest(free, job.job, lowest, state.topology.top)
+                placement = self._placement(job)
                 if placement is None:
+                    elsewhere.wants(job)
                     continue
-                promised = promised or promise()
+                if not promised:
+                    promise(head, accepts(head))
+                for first in elsewhere.take_first():
+                    promise(first, state.topology.top)
                 job_end_s = end_s(job, placement.allocation)
-                left = promised.after(free, placement.allocation, job_end_s)
-                if left is None:
+                left = [each.after(free, placement.allocation, job_end_s) for each in promised]
+                still = [each for each in left if each is not None]
+                if len(still) < len(promised):
                     continue
                 free.take(placement.allocation)
+                ends.append((job_end_s, placement.allocation))
                 reason = (
                     f"{state.topology.levels[placement.level]} has {plural(job.job.gpus, 'GPU')} that no job "
-                    f"of higher priority could use now; {_why(promised, left, head, job_end_s, now)}; "
+                    f"of higher priority could use now; {_why(promised[0], still[0], head, job_end_s, now)}; "
                     f"waited {span(now - job.origin_s)}"
                 )
-                promised = left
+                promised = still
                 starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
         return starts
+
+    def _placement(self, job: JobState) -> Placement | None:
+        """The closest free GPUs for a job; None if there are too few."""
+        state = self._state
+        if job.job.gpus > state.free.usable(job.job.gang):
+            return None
+        return closest(state.free, job.job, state.best_level(job.job.gang), state.topology.top)
 
     def _new_waits(self, started: Iterable[str]) -> list[Wait]:
         """Why jobs wait that the policy does not see, of those for which that is not on record yet."""
@@ -192,6 +204,43 @@ class PriorityClasses:
             )
             for name in names
         ]
+
+
+class _UnclaimedMachines:
+    """Machines that no job of the best class may use: of those behind, the first to wait there goes first.
+
+    Else it would be passed there for as long as the best class waits elsewhere, as in another partition.
+
+    Args:
+        free: The free GPUs.
+        best: The waiting jobs of the best class.
+    """
+
+    def __init__(self, free: FreeGpus, best: Iterable[JobState]) -> None:
+        self._free = free
+        self._all_claimed = False
+        self._claimed = frozenset[str]()
+        self._first: list[JobState] = []
+        for gang in {job.job.gang for job in best}:
+            self._claim(free.accepted(gang))
+
+    def wants(self, job: JobState) -> None:
+        """A job behind cannot start now."""
+        names = self._free.accepted(job.job.gang)
+        if not self._all_claimed and names is not None and self._claimed.isdisjoint(names):
+            self._first.append(job)
+        self._claim(names)
+
+    def take_first(self) -> list[JobState]:
+        """The jobs found since this was asked last that are the first on machines of their own."""
+        found, self._first = self._first, []
+        return found
+
+    def _claim(self, names: frozenset[str] | None) -> None:
+        if names is None:
+            self._all_claimed = True
+        else:
+            self._claimed |= names
 
 
 def _rank(job: JobState) -> tuple[float, int]:

@@ -126,6 +126,25 @@ def test_gpus_that_the_best_could_use_on_some_machines_are_no_reason_to_keep_oth
     assert step(told, 0.0)[0] == ["runs", "elsewhere"]
 
 
+def test_while_the_best_wait_elsewhere_those_behind_do_not_pass_their_own_first() -> None:
+    told = scheduler("fifo")
+    there, here = frozenset({"r0m0"}), frozenset({"r0m1"})
+    for name, gpus, duration_s, priority, names in (
+        ("runs there", 4, 90_000.0, 400.0, there),
+        ("runs here", 2, 1000.0, 400.0, here),
+        ("waits there", 4, 9000.0, 400.0, there),
+        ("first here", 4, 5000.0, 100.0, here),
+        ("long", 2, 1500.0, 90.0, here),
+        ("short", 2, 900.0, 80.0, here),
+    ):
+        told.submit(Job(name, 0.0, gpus, duration_s, machines=names), 0.0)
+        told.set_priorities({name: priority}, 0.0)
+    assert step(told, 0.0)[0] == ["runs there", "runs here", "short"]
+    told.finish("short", 900.0)
+    told.finish("runs here", 1000.0)
+    assert step(told, 1000.0)[0] == ["first here"]
+
+
 def test_nobody_takes_the_gpus_of_a_job_of_much_higher_priority() -> None:
     told = scheduler("srtf")
     submit(told, "runs", 8, 90_000.0, 400.0)

@@ -5,14 +5,13 @@ from dataclasses import replace
 from heapq import nsmallest
 from math import inf
 
-from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Allocation
 from dally.jobs.priority import may_take_gpus
 from dally.plan import Migrate, Plan, Preempt, Start, Wait
 from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import stretch_s
-from dally.policies.common.kept_machines import KeptMachines
+from dally.policies.common.kept_machines import KeptMachines, UnclaimedMachines
 from dally.policies.common.placements import Placement, closest
 from dally.scheduling.spared_jobs import spare_higher_priority
 from dally.state import ClusterState, JobState
@@ -154,7 +153,7 @@ class PriorityClasses:
             kept = KeptMachines(free)
             for job in could_start:
                 kept.keep(job)
-            elsewhere = _UnclaimedMachines(free, ahead)
+            elsewhere = UnclaimedMachines(free, ahead)
             for job in nsmallest(DEPTH, map(state.jobs.__getitem__, state.behind), key=_rank):
                 placement = self._placement(job)
                 if placement is None:
@@ -204,43 +203,6 @@ class PriorityClasses:
             )
             for name in names
         ]
-
-
-class _UnclaimedMachines:
-    """Machines that no job of the best class may use: of those behind, the first to wait there goes first.
-
-    Else it would be passed there for as long as the best class waits elsewhere, as in another partition.
-
-    Args:
-        free: The free GPUs.
-        best: The waiting jobs of the best class.
-    """
-
-    def __init__(self, free: FreeGpus, best: Iterable[JobState]) -> None:
-        self._free = free
-        self._all_claimed = False
-        self._claimed = frozenset[str]()
-        self._first: list[JobState] = []
-        for gang in {job.job.gang for job in best}:
-            self._claim(free.accepted(gang))
-
-    def wants(self, job: JobState) -> None:
-        """A job behind cannot start now."""
-        names = self._free.accepted(job.job.gang)
-        if not self._all_claimed and names is not None and self._claimed.isdisjoint(names):
-            self._first.append(job)
-        self._claim(names)
-
-    def take_first(self) -> list[JobState]:
-        """The jobs found since this was asked last that are the first on machines of their own."""
-        found, self._first = self._first, []
-        return found
-
-    def _claim(self, names: frozenset[str] | None) -> None:
-        if names is None:
-            self._all_claimed = True
-        else:
-            self._claimed |= names
 
 
 def _rank(job: JobState) -> tuple[float, int]:

@@ -11,7 +11,7 @@ from dally.policies.base import Policy
 from dally.policies.common.backfill import PromisedGpus, Release, reserve
 from dally.policies.common.estimates import remaining_s, stretch_s
 from dally.policies.common.evictions import Evictions
-from dally.policies.common.kept_machines import KeptMachines
+from dally.policies.common.kept_machines import KeptMachines, UnclaimedMachines
 from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, accepted, closest
 from dally.policies.common.ranking import Ranking
@@ -225,33 +225,44 @@ class OrderRound:
         self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
     def fill_behind_reservation(self) -> None:
-        """Start jobs behind the head that leave its reservation as it is."""
+        """Start jobs behind the head that leave its reservation as it is, and those of firsts elsewhere."""
         assert self.head is not None, "backfill has a head"
         free, head = self.state.free, self.head
-        promised: PromisedGpus | None = None  # it is made when a job could break it
+        promised: list[PromisedGpus] = []  # made when a job could break it
+        elsewhere = UnclaimedMachines(free, [head])
         behind = len(self.started) + 1
         for job in islice(self.policy.queue, behind, behind + self.policy.depth):
             request = job.job
             if request.gpus > free.usable(request.gang):
+                elsewhere.wants(job)
                 continue
-            if promised is None:
-                level = self.policy.accepts(self.state, head, self.now)
-                promised = reserve(free, head.job, level, self.releases())
-            if promised.refuses(free, request.gpus, self.now + remaining_s(job)):
+            if not promised:
+                promised.append(self._promise(head))
+            if promised[0].refuses(free, request.gpus, self.now + remaining_s(job)):
                 continue
             placement = self.fit(job)
             if placement is None:
+                elsewhere.wants(job)
                 continue
+            promised += map(self._promise, elsewhere.take_first())
             end_s = self.now + stretch_s(job, self.state.costs, placement.allocation)
-            left = promised.after(free, placement.allocation, end_s)
-            if left is None:
+            left = [each.after(free, placement.allocation, end_s) for each in promised]
+            still = [each for each in left if each is not None]
+            if len(still) < len(promised):
                 continue
-            shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
-            if promised.shadow_s == inf:
-                why = f"{ends}, and nobody can say when {head.job_id} can start"
-            elif end_s > promised.shadow_s:
-                why = f"{head.job_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
-            else:
-                why = f"{ends}, before {head.job_id} can start in {span(shadow_s)}"
-            promised = left
-            self.start(job, placement, f"backfilled: {why}")
+            self.start(job, placement, f"backfilled: {self._why_now(head, promised[0], end_s)}")
+            promised = still
+
+    def _promise(self, job: JobState) -> PromisedGpus:
+        """The GPUs that a waiting job can have first, as running jobs are predicted to end."""
+        level = self.policy.accepts(self.state, job, self.now)
+        return reserve(self.state.free, job.job, level, self.releases())
+
+    def _why_now(self, head: JobState, promised: PromisedGpus, end_s: float) -> str:
+        """Why a job that ends then may start before the head."""
+        shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
+        if promised.shadow_s == inf:
+            return f"{ends}, and nobody can say when {head.job_id} can start"
+        if end_s > promised.shadow_s:
+            return f"{head.job_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
+        return f"{ends}, before {head.job_id} can start in {span(shadow_s)}"

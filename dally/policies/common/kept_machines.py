@@ -1,5 +1,7 @@
 """What a waiting job keeps from those behind it: what is free of the machines that it accepts."""
 
+from collections.abc import Iterable
+
 from dally.cluster.free import FreeGpus
 from dally.jobs.job import Gang
 from dally.state import JobState
@@ -66,3 +68,40 @@ class KeptMachines:
         """What was kept is free again."""
         self._free.give(tuple(self._taken))
         self._taken.clear()
+
+
+class UnclaimedMachines:
+    """Machines that no job may use for which GPUs are kept: of others, the first to wait there goes first.
+
+    Else it would be passed there for as long as those jobs wait elsewhere, as in another partition.
+
+    Args:
+        free: The free GPUs.
+        first: The jobs for which GPUs are kept.
+    """
+
+    def __init__(self, free: FreeGpus, first: Iterable[JobState]) -> None:
+        self._free = free
+        self._all_claimed = False
+        self._claimed = frozenset[str]()
+        self._first: list[JobState] = []
+        for gang in {job.job.gang for job in first}:
+            self._claim(free.accepted(gang))
+
+    def wants(self, job: JobState) -> None:
+        """Another job cannot start now."""
+        names = self._free.accepted(job.job.gang)
+        if not self._all_claimed and names is not None and self._claimed.isdisjoint(names):
+            self._first.append(job)
+        self._claim(names)
+
+    def take_first(self) -> list[JobState]:
+        """The jobs found since this was asked last that are the first on machines of their own."""
+        found, self._first = self._first, []
+        return found
+
+    def _claim(self, names: frozenset[str] | None) -> None:
+        if names is None:
+            self._all_claimed = True
+        else:
+            self._claimed |= names

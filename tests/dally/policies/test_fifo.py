@@ -91,6 +91,21 @@ def test_gpus_of_machines_too_small_for_the_head_are_given_away_for_any_time() -
     assert (times(result, "head"), times(result, "long")) == ([100.0], [0.0])
 
 
+def test_while_the_head_waits_elsewhere_backfill_does_not_pass_the_first_of_other_machines() -> None:
+    there, here = frozenset({"r0m0"}), frozenset({"r0m1"})
+    jobs = [
+        Job("runs", 0.0, 4, 90_000.0, machines=there),
+        Job("ran", 0.0, 2, 1000.0, machines=here),
+        Job("head", 0.0, 4, 100.0, machines=there),
+        Job("first", 0.0, 4, 100.0, machines=here),
+        Job("long", 0.0, 2, 1500.0, machines=here),
+        Job("short", 0.0, 2, 900.0, machines=here),
+    ]
+    result = simulate("fifo:backfill=easy", racks([[4, 4]]), jobs)
+    starts = [times(result, name) for name in ("head", "first", "long", "short")]
+    assert starts == [[90_000.0], [1000.0], [1100.0], [0.0]]
+
+
 def test_a_wait_is_said_once() -> None:
     arrivals = [job(f"late{number}", 1, 10, 1.0 + number) for number in range(5)]
     result = simulate("fifo", racks([[4]]), [*HEAD, *arrivals])

@@ -1,5 +1,6 @@
 """What Slurm itself does: order of arrival, topology/tree, `--switches=1@T`, backfill with promises."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from dally.policies.common.knobs import knob
 from dally.policies.common.placements import Placement, closest
 from dally.policies.common.rounds import next_multiple
 from dally.policies.slurm.node_choice import LEAF, as_topology_tree, best_fit, leaves_of
-from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest
+from dally.policies.slurm.planned_backfill import BackfillPlanner, JobToTest, PlannedStart
 from dally.state import ClusterState, JobState
 from dally.words import plural, span
 
@@ -39,7 +40,9 @@ class SlurmKnobs:
     )
     bf_max_job_test: int = knob(500, "jobs that a pass of backfill looks at", least=1)
     bf_job_part_count_reserve: int = knob(
-        3, "of these, the first so many that cannot start get promises; 0: all, Slurm's own", least=0
+        3,
+        "the first so many that cannot start get promises, on each set of machines; 0: all, Slurm's own",
+        least=0,
     )
     bf_resolution_s: float = knob(60.0, "promises begin and end at multiples of this, seconds", above=0)
     bf_window_s: float = knob(86_400.0, "how far ahead promises are made, seconds", above=0)
@@ -120,6 +123,16 @@ class SlurmBackfill(InOrder):
         free, topology, knobs = plan.state.free, plan.state.topology, self._knobs
         planner: BackfillPlanner | None = None
         most_promises = knobs.bf_job_part_count_reserve or inf
+        # As Slurm counts promises for each partition, they are counted for each set of machines.
+        promises = Counter[frozenset[str] | None]()
+
+        def test(each: JobState, first: Allocation = ()) -> PlannedStart | None:
+            assert planner is not None, "it is made before anything is tested"
+            partition, before = free.accepted(each.job.gang), planner.promises
+            found = planner.test(self._asked(each, plan, first), promises[partition] < most_promises)
+            promises[partition] += planner.promises - before
+            return found
+
         # What each gang could have up to each level, but for promises, as long as no job starts.
         known: dict[tuple[Gang, int], Allocation | None] = {}
         unplanned, first = [plan.head], len(plan.started) + 1
@@ -140,11 +153,10 @@ class SlurmBackfill(InOrder):
                 times_s = plan.now, knobs.bf_window_s, knobs.bf_resolution_s
                 planner = BackfillPlanner(free, plan.releases(), *times_s)
             for earlier in unplanned:
-                if planner.promises >= most_promises:
-                    break
-                planner.test(self._asked(earlier, plan))
+                if promises[free.accepted(earlier.job.gang)] < most_promises:
+                    test(earlier)
             unplanned.clear()
-            planned = planner.test(self._asked(job, plan, could_have), planner.promises < most_promises)
+            planned = test(job, could_have)
             if planned is None or planned.start_s > plan.now:
                 continue
             known.clear()

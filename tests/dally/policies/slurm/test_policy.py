@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from dally.jobs.job import Job
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from dally.scheduling.scheduler import Scheduler
@@ -67,6 +68,19 @@ def test_backfill_keeps_what_was_promised_to_those_behind_the_first(limit_s: flo
     first_only = simulate("slurm:bf_job_part_count_reserve=1", racks([[4], [4]]), jobs)
     assert times(first_only, "small") == [30.0], "wide can start at 3000 only"
     assert times(simulate("slurm", racks([[4], [4]]), jobs), "small") == [start_s], "second could at 1000"
+
+
+def test_promises_are_counted_by_machines_as_slurm_counts_them_by_partition() -> None:
+    """Else those of a busy partition would leave none to others, where large jobs were passed for ever."""
+    there, here = frozenset({"r0m0"}), frozenset({"r0m1"})
+    jobs = [
+        *(Job(f"there{each}", 0.0, 4, 2000.0, machines=there) for each in range(3)),
+        Job("ran", 0.0, 2, 1000.0, machines=here),
+        Job("large", 1.0, 4, 900.0, machines=here),
+        Job("small", 2.0, 2, 1500.0, machines=here),
+    ]
+    result = simulate("slurm:bf_job_part_count_reserve=1", racks([[4, 4]]), jobs)
+    assert (times(result, "large"), times(result, "small")) == ([1050.0], [1980.0])
 
 
 def test_builtin_scheduling_looks_at_nobody_behind_the_first() -> None:

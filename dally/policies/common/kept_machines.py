@@ -82,8 +82,8 @@ class UnclaimedMachines:
 
     def __init__(self, free: FreeGpus, first: Iterable[JobState]) -> None:
         self._free = free
-        self._all_claimed = False
         self._claimed = frozenset[str]()
+        self._known = set[frozenset[str] | None]()
         self._first: list[JobState] = []
         for gang in {job.job.gang for job in first}:
             self._claim(free.accepted(gang))
@@ -91,7 +91,9 @@ class UnclaimedMachines:
     def wants(self, job: JobState) -> None:
         """Another job cannot start now."""
         names = self._free.accepted(job.job.gang)
-        if not self._all_claimed and names is not None and self._claimed.isdisjoint(names):
+        if None in self._known or names in self._known:
+            return
+        if names is not None and self._claimed.isdisjoint(names):
             self._first.append(job)
         self._claim(names)
 
@@ -101,7 +103,6 @@ class UnclaimedMachines:
         return found
 
     def _claim(self, names: frozenset[str] | None) -> None:
-        if names is None:
-            self._all_claimed = True
-        else:
-            self._claimed |= names
+        """Nobody is the first any more on such machines; None: on any."""
+        self._known.add(names)
+        self._claimed |= names or frozenset()

@@ -15,7 +15,7 @@ from dally.profiles.costs import CostModel
 from dally.profiles.files import load_profiles
 from dally.profiles.gang_iteration import Split
 from dally.traces import Workload, assign_models, load_trace
-from dally.traces.workload import changed
+from dally.traces.workload import changed, remade
 from simulator.failures import Outage, random_outages, read_outages
 from simulator.priorities import PrioritySettings, load_priorities
 from simulator.scenario import Scenario
@@ -187,15 +187,22 @@ def _priorities(inputs: Inputs) -> tuple[PrioritySettings | None, float]:
 
 
 def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[Sequence[Job], Sequence[Job]]:
-    """The jobs that the cluster can hold, and those too large for it.
+    """The jobs that the cluster can hold, each on the machines of its partition, and those too large for it.
 
     Raises:
         CapacityError: A job is too large and `skip` is False; the message names it.
     """
     costs = CostModel(topology)
+    if topology.partitions:
+        jobs = changed(jobs, lambda job: _in_partition(job, topology))
 
     def fits(job: Job) -> bool:
         try:
+            if job.partition and topology.partitions and job.partition not in topology.partitions:
+                known = ", ".join(sorted(topology.partitions))
+                raise CapacityError(
+                    f"partition {job.partition!r} has no machine of the cluster; known: {known}"
+                )
             costs.best_level(job.gang)
         except CapacityError as error:
             if skip:
@@ -207,6 +214,14 @@ def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[S
 
     too_large = [job for job in jobs if not fits(job)]
     return (jobs if not too_large else [job for job in jobs if fits(job)]), too_large
+
+
+def _in_partition(job: Job, topology: Topology) -> Job:
+    """The job with the machines of its partition as the only ones; as it was where these are all."""
+    nodes = topology.partitions.get(job.partition)
+    if nodes is None or len(nodes) == len(topology.machines):
+        return job
+    return remade(job, "machines", nodes if job.machines is None else nodes & job.machines)
 
 
 def _arrival_scale(inputs: Inputs, jobs: Sequence[Job], topology: Topology) -> float:

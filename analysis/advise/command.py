@@ -113,7 +113,7 @@ def _ruled(site: Site, found: PolicyComparison) -> dict[str, object]:
 _EPILOG = """\b
 The history, on the site:
   TZ=UTC sacct -a -X -P -S 2024-01-01 -E now -o JobIDRaw,User,Account,Submit,Eligible,Start,End,\\
-ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,NodeList,JobName > jobs.sacct
+ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,NodeList,Partition,JobName > jobs.sacct
 
 \b
 Examples:

@@ -65,7 +65,7 @@ def check_models(rules: NamingRules, known: Collection[str], where: Path) -> Non
 
 COLUMNS = (
     "JobIDRaw,Cluster,User,Account,Submit,Eligible,Start,End,ElapsedRaw,Elapsed,State,AllocTRES,ReqTRES,"
-    "TimelimitRaw,Timelimit,NodeList,JobName"
+    "TimelimitRaw,Timelimit,NodeList,Partition,JobName"
 )
 """What advice needs; all other columns stay at home. JobName is last, as sacct's own may hold a `|`."""
 

@@ -357,8 +357,10 @@ def limit_lines(advice: Advice) -> Iterator[str]:
     )
     yield from elsewhere_lines(site)
     known = "" if site.priorities else "priorities, fair share, "
+    told = site.topology.partitions and any(past.job.partition for past in history.jobs)
+    partitions = "limits of partitions" if told else "partitions"
     yield (
-        f"Not simulated: partitions, {known}limits of users, reservations, nodes that were down, "
+        f"Not simulated: {partitions}, {known}limits of users, reservations, nodes that were down, "
         "jobs without GPUs."
     )
     if part := simulated_line(history):

@@ -221,8 +221,10 @@ def without_too_large(history: SiteHistory, topology: Topology, skip: bool) -> S
     fits, too_large = split_by_fit([past.job for past in history.jobs], topology, skip)
     if not fits:
         raise InputError(f"cluster {topology.name} can hold none of {plural(len(too_large), 'job')}")
-    names = {job.job_id for job in too_large}
-    kept = [past for past in history.jobs if past.job.job_id not in names]
+    fitting = {job.job_id: job for job in fits}
+    kept = [
+        replace(past, job=fitting[past.job.job_id]) for past in history.jobs if past.job.job_id in fitting
+    ]
     return replace(history, jobs=kept, too_large=len(too_large))
 
 

@@ -5,6 +5,7 @@ What cannot be used is left out and listed in `Topology.left_out`; only what Slu
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dally.cluster.links import DefaultLinks, nvlink_rack
@@ -71,7 +72,7 @@ def read_slurm(
     name = conf.values.get("clustername") or conf.path.resolve().parent.name
     with naming(topology or conf.path):
         own = OwnLinks() if links else _nvlink(placed, found)
-        return build_with_defaults(
+        built = build_with_defaults(
             name,
             placed,
             found.wiring,
@@ -81,6 +82,10 @@ def read_slurm(
             islands=found.islands,
             left_out=tuple(left_out),
         )
+    known = {
+        name: nodes.intersection(built.machine_index) for name, nodes in conf.members_of_partitions().items()
+    }
+    return replace(built, partitions={name: nodes for name, nodes in known.items() if nodes})
 
 
 def _machines(

@@ -164,6 +164,15 @@ class SlurmConf:
                 found.update(dict.fromkeys(self.nodes if name.upper() == "ALL" else (name,)))
         return tuple(found)
 
+    def members_of_partitions(self) -> dict[str, frozenset[str]]:
+        """The nodes of each partition, by its name."""
+        found: dict[str, frozenset[str]] = {}
+        for line in self.partitions:
+            with naming(line.where):
+                nodes = self.members(expand(line.values["nodes"])) if line.values.get("nodes") else ()
+                found[line.values["partitionname"]] = frozenset(nodes)
+        return found
+
     def topology_of(self) -> dict[str, str]:
         """The topology that a node's partition names (Slurm 25.05 and newer), by node; the first counts."""
         found: dict[str, str] = {}

@@ -23,7 +23,7 @@ from dally.errors import InputError
 from dally.hostlist import expand
 from dally.words import plural
 
-_TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches")
+_TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches", "partitions")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")
 _REGULAR_KEYS = ("count", "prefix")
 _MOST_MACHINES = 1_000_000
@@ -155,8 +155,21 @@ def read_toml(text: str, source: str, name: str) -> Topology:
             raise InputError(f"level names {', '.join(level_names)} are not all different")
         islands = top.flag("islands")
         if regular:
-            return _regular(name, levels, level_names, islands)
-        return _explicit(name, top, levels, level_names if levels else None, islands)
+            built = _regular(name, levels, level_names, islands)
+        else:
+            built = _explicit(name, top, levels, level_names if levels else None, islands)
+        return replace(built, partitions=_partitions(top, built))
+
+
+def _partitions(top: TomlTable, topology: Topology) -> dict[str, frozenset[str]]:
+    """The machines of each partition."""
+    table = top.table("partitions") if "partitions" in top else TomlTable("partitions", {})
+    found: dict[str, frozenset[str]] = {}
+    for name in table.values:
+        found[name] = frozenset(_hosts(table, name))
+        for machine in sorted(found[name] - topology.machine_index.keys()):
+            raise InputError(f"{table.key_path(name)}: there is no machine {machine}")
+    return found
 
 
 def _machine(name: str, table: TomlTable) -> Machine:

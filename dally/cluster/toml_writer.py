@@ -40,6 +40,9 @@ def write_toml(topology: Topology) -> str:
     for domain in topology.domains[len(topology.machines) :]:
         if not _passes_through(domain):
             lines += _switch_lines(topology, domain, common)
+    if topology.partitions:
+        lines += ["", "[partitions]"]
+        lines += [f"{_text(name)} = {_text(fold(sorted(of)))}" for name, of in topology.partitions.items()]
     return "\n".join(lines) + "\n"
 
 

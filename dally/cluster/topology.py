@@ -160,6 +160,7 @@ class Topology:
         domains: All domains of the tree.
         islands: The domains below the root are networks of their own: no gang has GPUs in two of them.
         left_out: What the files name beyond that.
+        partitions: Names of the machines of each partition; empty where nothing is known of partitions.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Topology:
     domains: tuple[Domain, ...]
     islands: bool = False
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False)
+    partitions: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
 
     @property
     def root(self) -> Domain:

@@ -120,6 +120,7 @@ class Job:
             `--consolidate-segments`.
         whole_blocks: No other job has a machine in the domains right above its own, as with
             `--exclusive=topo`.
+        partition: The partition of the cluster whose machines alone it may use; empty for any.
         plan: How it trains the transformer that `model` names or spells out, with `batch` in sequences; None
             if unknown. Where nothing is known of the model's shape, costs go by profiles.
 
@@ -153,6 +154,7 @@ class Job:
     spread_segments: bool = False
     consolidate_segments: bool = False
     whole_blocks: bool = False
+    partition: str = ""
     gang: Gang = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

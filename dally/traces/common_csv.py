@@ -179,4 +179,5 @@ _EXTRA_COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "spread_segments": partial(_yes_or_no, "spread_segments", False),
     "consolidate_segments": partial(_yes_or_no, "consolidate_segments", False),
     "whole_blocks": partial(_yes_or_no, "whole_blocks", False),
+    "partition": str,
 }

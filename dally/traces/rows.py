@@ -69,6 +69,7 @@ class Draft(NamedTuple):
     spread_segments: bool = False
     consolidate_segments: bool = False
     whole_blocks: bool = False
+    partition: str = ""
     ran: RealRun | None = None
 
 

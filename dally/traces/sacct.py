@@ -151,6 +151,7 @@ def _draft(row: dict[str, str]) -> Draft | Omission:
         gpu_type=_requested_type(row.get("ReqTRES", "")),
         time_limit_s=_limit_s(row),
         job_name=row.get("JobName", ""),
+        partition=row.get("Partition", ""),
         ran=RealRun(start_s, row.get("NodeList", ""), int(nodes[1]) if nodes else None),
     )
 

@@ -22,6 +22,7 @@ _COLUMNS = (
     "ReqTRES",
     "TimelimitRaw",
     "NodeList",
+    "Partition",
     "JobName",
 )
 _MOST_MINUTES = 2**32 - 3
@@ -77,6 +78,7 @@ def _fields(job: Mapping[str, Any]) -> list[str]:
         _tres(tres.get("requested") or ()),
         _minutes(times.get("limit")),
         job.get("nodes") or "",
+        job.get("partition") or "",
         job.get("name") or "",
     ]
 

@@ -1,10 +1,11 @@
 """What a simulation is told to use instead of what its inputs say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dally.errors import InputError
+from dally.errors import CapacityError, InputError
 from dally.policies.registry import parse_policy
 from dally.profiles.costs import CostModel
 from simulator.inputs import Inputs, load_scenario
@@ -67,3 +68,54 @@ def test_a_group_of_a_trace_is_a_workload_of_its_own(tmp_path: Path) -> None:
     assert scenario.facts["trace"]["group"] == "y"
     with pytest.raises(InputError, match="no job is of group 'z'; groups: x, y"):
         load_scenario(Inputs(str(trace), "demo", group="z"))
+
+
+TWO_PARTITIONS = """
+NodeName=a[1-2] CPUs=8 Gres=gpu:4
+NodeName=b[1-2] CPUs=8 Gres=gpu:4
+NodeName=c1 CPUs=8
+PartitionName=east Nodes=a[1-2] Default=YES
+PartitionName=west Nodes=b[1-2]
+PartitionName=all Nodes=ALL
+PartitionName=cpu Nodes=c1
+"""
+
+
+def partitioned(folder: Path, *rows: str) -> Inputs:
+    """Jobs of 100 s, `job_id,submit_s,gpus,partition`, on a cluster of two partitions of 8 GPUs."""
+    (folder / "slurm.conf").write_text(TWO_PARTITIONS)
+    trace = folder / "jobs.csv"
+    trace.write_text(
+        "\n".join(["job_id,submit_s,gpus,partition,duration_s", *(f"{row},100" for row in rows)])
+    )
+    return Inputs(str(trace), str(folder))
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "slurm"])
+def test_a_job_runs_on_the_machines_of_its_partition(tmp_path: Path, policy: str) -> None:
+    """The second waits for the first beside idle GPUs of the other partition; the last may have those."""
+    given = partitioned(tmp_path, "1,0,8,east", "2,0,4,east", "3,0,4,west", "4,40,4,all")
+    scenario = load_scenario(given)
+    assert scenario.topology.partitions.keys() == {"east", "west", "all"}
+    _, records = simulate_jobs(scenario, parse_policy(policy))
+    starts = {record.job_id: record.start_s for record in records}
+    assert (starts["1"], starts["2"]) == (0, 100)
+    assert starts["3"] <= 30  # at a pass of Slurm's backfill
+    assert starts["4"] <= 60
+
+
+def test_a_job_of_a_partition_that_the_cluster_lacks_is_refused_or_left_out(tmp_path: Path) -> None:
+    given = partitioned(tmp_path, "1,0,8,east", "2,0,4,cpu", "3,0,12,west")
+    with pytest.raises(
+        CapacityError, match="job 2: partition 'cpu' has no machine of the cluster; known: all"
+    ):
+        load_scenario(given)
+    skipping = load_scenario(replace(given, skip_bad=True))
+    assert [job.job_id for job in skipping.jobs] == ["1"]
+    assert [job.job_id for job in skipping.too_large] == ["2", "3"]
+
+
+def test_where_a_cluster_knows_no_partitions_jobs_run_anywhere(tmp_path: Path) -> None:
+    given = partitioned(tmp_path, "1,0,8,east")
+    [job] = load_scenario(replace(given, cluster="demo")).jobs
+    assert (job.partition, job.machines) == ("east", None)

@@ -18,7 +18,7 @@ from dally.testing.worlds import racks, simulate
 
 HEADER = (
     "JobIDRaw|User|Account|Submit|Eligible|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|TimelimitRaw|NodeList|"
-    "JobName"
+    "Partition|JobName"
 )
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 
@@ -35,6 +35,7 @@ class Row:
     account: str = "vision"
     name: str = "job"
     nodes: str = ""
+    partition: str = ""
     eligible_s: float | None = None
     state: str = "COMPLETED"
 
@@ -54,6 +55,7 @@ class Row:
             tres,
             60,
             self.nodes,
+            self.partition,
             self.name,
         )
         return "|".join(map(str, fields))

@@ -1,5 +1,6 @@
 """Jobs are simulated at the pace of their best placement, with the models that their names or a mix tell."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,19 @@ def test_jobs_larger_than_the_cluster_are_told_or_left_out(tmp_path: Path) -> No
     assert ([past.job.job_id for past in kept.jobs], kept.too_large) == (["2"], 1)
     with pytest.raises(InputError, match="can hold none of 1 job"):
         without_too_large(read(tmp_path, [Row(0, 0, 9, 9)]), small_cluster(), skip=True)
+
+
+def test_a_job_may_use_the_nodes_of_the_partition_in_which_it_ran(tmp_path: Path) -> None:
+    racks = {"near": frozenset({"r0m0", "r0m1"}), "all": frozenset(small_cluster().machine_index)}
+    cluster = replace(small_cluster(), partitions=racks)
+    history = read(tmp_path, [Row(0, 0, 9, partition="near"), Row(0, 0, 9, partition="all"), Row(0, 0, 9)])
+    kept = without_too_large(history, cluster, skip=False)
+    assert [past.job.machines for past in kept.jobs] == [racks["near"], None, None]
+    here = replace(site(tmp_path, [Row(0, 0, 9)]), topology=cluster, history=kept)
+    assert [job.machines for job in here.as_it_was().jobs] == [racks["near"], None, None]
+    old = read(tmp_path, [Row(0, 0, 9, partition="old"), Row(0, 0, 9, partition="near")])
+    with pytest.raises(
+        CapacityError, match="job 1: partition 'old' has no machine of the cluster; known: all, near"
+    ):
+        without_too_large(old, cluster, skip=False)
+    assert without_too_large(old, cluster, skip=True).too_large == 1

@@ -227,6 +227,14 @@ def test_writing_undoes_reading(text: str) -> None:
     assert read(write_toml(read(text))) == read(text)
 
 
+def test_partitions_are_written_and_read_by_name() -> None:
+    topology = read(REGULAR + '[partitions]\ngpu = "gpu[01-04]"\n"a b" = "gpu02"\n')
+    assert {name: len(machines) for name, machines in topology.partitions.items()} == {"gpu": 4, "a b": 1}
+    assert read(write_toml(topology)).partitions == topology.partitions
+    with pytest.raises(InputError, match=r"c\.toml: partitions\.gpu: there is no machine nowhere"):
+        read(REGULAR + '[partitions]\ngpu = "nowhere"\n')
+
+
 def test_links_of_a_level_are_written_once() -> None:
     assert write_toml(read(REGULAR)).count("uplink") == 2
     assert "bandwidth_bps = 100e9, latency_s = 5e-6" in write_toml(read(REGULAR))

@@ -26,8 +26,19 @@ JobIDRaw|User|Account|Submit|Start|End|ElapsedRaw|State|AllocTRES|ReqTRES|Timeli
 def test_sacct_takes_gpu_jobs_that_ran_and_counts_the_rest(tmp_path: Path) -> None:
     workload = load(tmp_path, SACCT)
     assert workload.jobs == (
-        Job("9", 0, 2, 60, "bob", "lab", status="CANCELLED", gpu_type="a100", job_name="a|b"),
-        Job("10", 3600, 4, 3600, "ann", "lab", status="COMPLETED", time_limit_s=3600, job_name="train"),
+        Job("9", 0, 2, 60, "bob", "lab", status="CANCELLED", gpu_type="a100", job_name="a|b", partition="p"),
+        Job(
+            "10",
+            3600,
+            4,
+            3600,
+            "ann",
+            "lab",
+            status="COMPLETED",
+            time_limit_s=3600,
+            job_name="train",
+            partition="p",
+        ),
     )
     assert workload.dropped == {"a job step": 1, "uses no GPU": 1, "not finished": 1, "never started": 1}
     assert workload.origin == "2024-05-01T09:00:00+00:00"

@@ -47,7 +47,7 @@ def machine_kinds(topology: Topology) -> list[tuple[Machine, int]]:
 
 
 def cluster_data(topology: Topology) -> dict[str, object]:
-    """Plain values for JSON: its levels, kinds of machines, separate networks and what was left out of it.
+    """Plain values for JSON: levels, kinds of machines, separate networks, partitions, what was left out.
 
     An uplink becomes bandwidth_bps, latency_s and domains.
     """
@@ -71,7 +71,14 @@ def cluster_data(topology: Topology) -> dict[str, object]:
         "kinds": kinds,
         "islands": len(topology.root.children) if topology.islands else 0,
         "left_out": [asdict(each) for each in topology.left_out],
+        "partitions": {name: sorted(machines) for name, machines in topology.partitions.items()},
     }
+
+
+def partitions_line(topology: Topology) -> str:
+    """How many machines each partition has: `partitions: gpu (8 machines)`; empty if that is unknown."""
+    parts = [f"{name} ({plural(len(of), 'machine')})" for name, of in topology.partitions.items()]
+    return f"partitions: {', '.join(parts)}" if parts else ""
 
 
 def left_out_line(topology: Topology) -> str:

@@ -10,7 +10,13 @@ from rich.text import Text
 
 from dally.cluster import load_cluster, shipped_clusters, write_toml
 from dally.cluster.load import MACHINES_PER_RACK, names_links
-from dally.cluster.summary import cluster_data, left_out_line, level_summaries, machine_kinds
+from dally.cluster.summary import (
+    cluster_data,
+    left_out_line,
+    level_summaries,
+    machine_kinds,
+    partitions_line,
+)
 from dally.cluster.topology import Link, Topology
 from dally.words import plural
 
@@ -70,6 +76,8 @@ def _show(topology: Topology) -> None:
     )
     if topology.islands:
         console.print(Text(f"{len(topology.root.children):,} separate networks: no job spans two of them"))
+    if partitions := partitions_line(topology):
+        console.print(Text(partitions))
     if left_out := left_out_line(topology):
         console.print(Text(left_out))
     levels = Table("level", "domains", "GPUs each", "uplink of each")

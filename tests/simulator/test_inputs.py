@@ -98,7 +98,7 @@ def test_a_job_runs_on_the_machines_of_its_partition(tmp_path: Path, policy: str
     scenario = load_scenario(given)
     assert scenario.topology.partitions.keys() == {"east", "west", "all"}
     _, records = simulate_jobs(scenario, parse_policy(policy))
-    starts = {record.job_id: record.start_s for record in records}
+    starts = {record.job_id: record.start_s or 0.0 for record in records}
     assert (starts["1"], starts["2"]) == (0, 100)
     assert starts["3"] <= 30  # at a pass of Slurm's backfill
     assert starts["4"] <= 60

@@ -34,6 +34,18 @@ def test_uneven_levels_show_ranges_and_counts(tmp_path: Path) -> None:
     assert "2-8" in dally_cluster(str(tmp_path)).stdout
 
 
+def test_partitions_with_gpus_are_counted(tmp_path: Path) -> None:
+    nodes = "NodeName=a,b Gres=gpu:2\nNodeName=c CPUs=1\nNodeSet=own Nodes=b\n"
+    partitions = ("DEFAULT Nodes=ALL", "all", "one Nodes=own", "c Nodes=c")
+    names = "".join(f"PartitionName={each}\n" for each in partitions)
+    (tmp_path / "slurm.conf").write_text(nodes + names)
+    assert "partitions: all (2 machines), one (1 machine)\n" in dally_cluster(str(tmp_path)).stdout
+    assert json.loads(dally_cluster(str(tmp_path), "--json").stdout)["partitions"] == {
+        "all": ["a", "b"],
+        "one": ["b"],
+    }
+
+
 def test_links_that_no_file_names_are_said_to_be_defaults(tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text("NodeName=a,b Gres=gpu:v100:2\n")
     assert "these files name no links" in dally_cluster(str(tmp_path)).stdout

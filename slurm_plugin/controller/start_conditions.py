@@ -1,9 +1,8 @@
 """What Slurm would hold against a start beside GPUs: partitions, nodes, reservations, limits and licences."""
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import inf
 from time import localtime, strftime
 
 from dally.jobs.job import Gang, Job, JobKind
@@ -25,6 +24,7 @@ from slurm_plugin.controller.node_sets import (
     switches_until_s,
 )
 from slurm_plugin.controller.oldest_first import OldestFirst
+from slurm_plugin.controller.partition_cpus import PartitionCpus
 from slurm_plugin.controller.partition_rules import partition_refusal
 from slurm_plugin.controller.unavailable_gpus import (
     WITHOUT_LIMIT_S,
@@ -82,7 +82,7 @@ class StartConditions:
         self._left: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
         self._choices: dict[tuple[object, ...], frozenset[str] | None] = {}
         self._narrowed: dict[tuple[object, ...], frozenset[str] | None] = {}
-        self._cpus_of_partitions = Counter[tuple[str, str]]()
+        self._partition_cpus = PartitionCpus({}, ())
 
     def observe(
         self,
@@ -95,7 +95,7 @@ class StartConditions:
         self._jobs, self.reservations, self.room = jobs, reservations, NodeRoom(nodes, self.room)
         self._named, self._up = {each.name: each for each in reservations}, {}
         self._reserved, self._left, self._choices, self._narrowed = {}, {}, {}, {}
-        self._cpus_of_partitions = self._count_cpus_of_partitions()
+        self._partition_cpus = PartitionCpus(self.partitions, jobs.values())
         self.equal_demands.tidy(len(self._managed_jobs))
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, ON_GPUS):
@@ -339,32 +339,15 @@ class StartConditions:
         What our own jobs have of them counts as taken, too: nobody is stopped for it.
         """
         job, each = self._as_asked(managed), managed.job.gpus_per_machine or 1
-        most = {name: self._most_cpus(name) for name in job.partition.split(",")}
-        if job.exclusive or inf in most.values():
+        if job.exclusive or not self._partition_cpus.any:
             return names
-        taken = self._cpus_of_partitions
+        own = job.partition.split(",")
 
-        def has_room(node: str) -> bool:
-            needed = self.room.needed(job, managed.job.gpus, each, node).cpus
-            return any(
-                name in self.room.nodes[node].partitions and taken[name, node] + needed <= limit
-                for name, limit in most.items()
-            )
+        def has_room(name: str) -> bool:
+            left = self._partition_cpus.left(own, self.room.nodes[name])
+            return left == inf or self.room.needed(job, managed.job.gpus, each, name).cpus <= left
 
         return self.room.same(frozenset(filter(has_room, names)))
-
-    def _most_cpus(self, partition: str) -> float:
-        found = self.partitions.get(partition)
-        return found.cpus_per_node if found else inf
-
-    def _count_cpus_of_partitions(self) -> Counter[tuple[str, str]]:
-        """CPUs that the jobs of partitions with a MaxCPUsPerNode have of nodes."""
-        taken = Counter[tuple[str, str]]()
-        for job in self._jobs.values():
-            if job.state in HOLDS_GPUS and self._most_cpus(job.partition) < inf:
-                for node in job.nodes:
-                    taken[job.partition, node] += ceil(job.tres.get("cpu", 0.0) / len(job.nodes))
-        return taken
 
     def _chosen(self, managed: ManagedJob, usable: frozenset[str], now: float) -> frozenset[str] | None:
         """The nodes of some on which a job may start; None if they are too few, or do not go together."""
@@ -385,27 +368,17 @@ class StartConditions:
 
     def room_left(self) -> dict[str, NodeResources]:
         """What is free of each node now, once starting jobs have theirs."""
-        most = self._cpus_left_of_partitions()
-        left = {name: self.room.now(node) for name, node in self.room.nodes.items()}
-        for name, cpus in most.items():
-            left[name] = replace(left[name], cpus=min(cpus, left[name].cpus))
+        left = {name: self.room.now(shown) for name, shown in self.room.nodes.items()}
+        if self._partition_cpus.any:
+            ours = {name for each in self._managed_jobs for name in self._jobs[each].partition.split(",")}
+            for name, shown in self.room.nodes.items():
+                cpus = min(left[name].cpus, self._partition_cpus.left(ours, shown))
+                left[name] = replace(left[name], cpus=cpus)
         for managed in self._managed_jobs.values():
             if isinstance(managed.phase, StartingPhase):
                 for node, taken in self.takes(managed, managed.phase.gpus).items():
                     left[node] -= taken
         return left
-
-    def _cpus_left_of_partitions(self) -> dict[str, float]:
-        """The CPUs of nodes that no partition of ours there can have more of, by their MaxCPUsPerNode."""
-        if all(each.cpus_per_node == inf for each in self.partitions.values()):
-            return {}
-        ours = {name for each in self._managed_jobs for name in self._jobs[each].partition.split(",")}
-        found: dict[str, float] = {}
-        for name, node in self.room.nodes.items():
-            shared = ours.intersection(node.partitions)
-            left = (self._most_cpus(each) - self._cpus_of_partitions[each, name] for each in shared)
-            found[name] = max(left, default=inf)
-        return found
 
     def takes(self, managed: ManagedJob, gpus: Mapping[str, int]) -> dict[str, NodeResources]:
         """What a job takes of each node that Slurm shows, with so many GPUs there."""

@@ -141,13 +141,13 @@ class Admission:
             if unfit := "" if unchanged else self.cannot_place(managed, job, now):
                 misfits.append((managed, unfit))
                 continue
+            pending_gpus = self._pending_starts.gpus(managed.job_id)
             obstacle = self._ineligible(managed, job, slots, seen, now)
-            if obstacle := obstacle or self._refused(managed, job, queued, refusals, now):
+            if obstacle := obstacle or self._refused(managed, job, pending_gpus, queued, refusals, now):
                 obstacle.tell(self._transitions, managed, now)
                 if job.array_throttle and obstacle.until_s < inf:
                     slots[job.array_id] += 1  # it is left out for a while, and takes no slot of its array
                 continue
-            pending_gpus = self._pending_starts.gpus(managed.job_id)
             if pending_gpus:
                 self.limit_use.promise(job, pending_gpus)
                 refusals.clear()
@@ -172,6 +172,7 @@ class Admission:
         self,
         managed: ManagedJob,
         job: SlurmJob,
+        pending_gpus: int,
         queued: QueuedJobs,
         refusals: dict[tuple[int, int], str],
         now: float,
@@ -181,11 +182,11 @@ class Admission:
         Args:
             managed: The job.
             job: As Slurm shows it.
+            pending_gpus: The GPUs for which others leave for it; 0 for none.
             queued: The jobs that are queued so far.
             refusals: Why jobs of a demand, with so many GPUs, may not start, as far as is known.
             now: The time, seconds.
         """
-        pending_gpus = self._pending_starts.gpus(managed.job_id)
         gpus = pending_gpus or managed.job.least_gpus
         demand = self._conditions.equal_demands.number(managed, job)
         same = demand, gpus

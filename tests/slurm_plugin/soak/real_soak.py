@@ -69,7 +69,7 @@ class SoakFindings:
         leaked: What is held at the end.
         longest_wait_s: From submission to the first start.
         evidence: Of jobs that were lost, ran twice or had others stopped in vain: when they began and ended,
-            and what the controller did.
+            what the controller did, also to the jobs that were stopped for them, and what failed meanwhile.
     """
 
     jobs: int
@@ -104,13 +104,17 @@ def soak_site(folder: Path, policy: str) -> Iterator[LiveSite]:
             site.end_controller(signal.SIGKILL)
 
 
-def killed_controller(site: LiveSite, random: Random) -> Callable[[], object]:
-    """The controller is killed; what starts the next."""
+Fault = tuple[str, Callable[[], object]]
+"""What of it failed, empty for all, and what mends it."""
+
+
+def killed_controller(site: LiveSite, random: Random) -> Fault:
+    """The controller is killed; the next mends it."""
     site.end_controller(signal.SIGKILL)
-    return site.start_controller
+    return "", site.start_controller
 
 
-def restarted_slurmctld(site: LiveSite, random: Random) -> Callable[[], object]:
+def restarted_slurmctld(site: LiveSite, random: Random) -> Fault:
     """Slurmctld is stopped."""
     site.local_slurm.stop_controller()
 
@@ -118,21 +122,22 @@ def restarted_slurmctld(site: LiveSite, random: Random) -> Callable[[], object]:
         site.local_slurm.start_controller()
         set_up_nodes(site.local_slurm)
 
-    return start
+    return "", start
 
 
-def drained_node(site: LiveSite, random: Random) -> Callable[[], object]:
+def drained_node(site: LiveSite, random: Random) -> Fault:
     """An administrator drains a node; jobs there run on."""
-    update = ("scontrol", "update", f"NodeName=n{random.randint(1, 6)}")
+    node = f"n{random.randint(1, 6)}"
+    update = ("scontrol", "update", f"NodeName={node}")
     site.local_slurm.run(*update, "State=DRAIN", "Reason=soak")
-    return lambda: site.local_slurm.attempt(*update, "State=RESUME")
+    return node, lambda: site.local_slurm.attempt(*update, "State=RESUME")
 
 
-def killed_slurmd(site: LiveSite, random: Random) -> Callable[[], object]:
+def killed_slurmd(site: LiveSite, random: Random) -> Fault:
     """A node's slurmd is killed; jobs there run on."""
     node = f"n{random.randint(1, 6)}"
     site.local_slurm.kill_slurmd(node)
-    return lambda: site.local_slurm.start_node(node)
+    return node, lambda: site.local_slurm.start_node(node)
 
 
 FAULTS = {
@@ -144,13 +149,21 @@ FAULTS = {
 
 
 class FaultPlan:
-    """One fault after the other, each ended before the next begins."""
+    """One fault after the other, each ended before the next begins.
+
+    Attributes:
+        counts: Faults by kind.
+        told: What failed and was mended, by the time.
+        recounts: How often Slurm was made to count GPUs anew.
+    """
 
     def __init__(self, site: LiveSite, random: Random, faulty: bool) -> None:
         self._site, self._random = site, random
         self._next_s = time.monotonic() + random.uniform(*FAULT_EVERY_S) if faulty else float("inf")
         self._end: Callable[[], object] | None = None
+        self._what = ""
         self.counts = Counter[str]()
+        self.told: list[tuple[float, str]] = []
         self.recounts = 0
 
     @property
@@ -167,7 +180,9 @@ class FaultPlan:
             return
         kind = [*FAULTS][self.counts.total() % len(FAULTS)]
         self.counts[kind] += 1
-        self._end = FAULTS[kind](self._site, self._random)
+        node, self._end = FAULTS[kind](self._site, self._random)
+        self._what = f"{kind} {node}".rstrip()
+        self.told.append((time.time(), self._what))
         self._next_s = time.monotonic() + self._random.uniform(*FAULT_LASTS_S)
 
     def mend(self) -> None:
@@ -175,6 +190,7 @@ class FaultPlan:
         if self._end is not None:
             self._end()
             self._end = None
+            self.told.append((time.time(), f"mended: {self._what}"))
         self._next_s = time.monotonic() + self._random.uniform(*FAULT_EVERY_S)
 
     def recount(self) -> None:
@@ -264,7 +280,12 @@ def found(site: LiveSite, jobs: list[str], plan: FaultPlan, over: list[str], lea
     said = [
         (float(line[0]), " ".join(line)) for line in words if line[1] in traced and not line[5].isdecimal()
     ]
-    done = [(event["t"], json.dumps(event)) for event in events if event["job"] in traced]
+    done = [
+        (event["t"], json.dumps(event))
+        for event in events
+        if event["job"] in traced or not traced.isdisjoint(event.get("by", ()))
+    ]
+    failed = [each for each in plan.told if done and min(done) <= each <= max(done)]
     return SoakFindings(
         len(jobs),
         plan.counts,
@@ -277,5 +298,5 @@ def found(site: LiveSite, jobs: list[str], plan: FaultPlan, over: list[str], lea
         told.in_vain,
         leaked,
         max((started[job] - submitted[job] for job in started.keys() & submitted.keys()), default=0.0),
-        [line for _, line in sorted(said + done)],
+        [line for _, line in sorted(said + done + failed)],
     )

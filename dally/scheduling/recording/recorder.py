@@ -218,7 +218,8 @@ def segment_data(
 ) -> dict[str, Any]:
     """The first line of a segment: all that it takes to build such a scheduler again."""
     profiles, learnt = state.costs.profiles, state.costs.learnt
-    knows = asdict(state.knows)
+    knows, cluster = asdict(state.knows), asdict(state.topology)
+    del cluster["partitions"]  # jobs name their machines themselves
     for name in ("learns_costs", "hides_profiles"):
         if not knows[name]:
             del knows[name]
@@ -227,7 +228,7 @@ def segment_data(
         "version": __version__,
         "policy": spec,
         "learnt": policy.snapshot(),
-        "cluster": asdict(state.topology),
+        "cluster": cluster,
         "profiles": profiles
         and {
             "name": profiles.name,

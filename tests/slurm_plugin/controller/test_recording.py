@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from tests.dally.recording.recorded import read
 from tests.slurm_plugin.controller.test_crashes import STORIES, TIRESIAS, Story, job, refusing, struck
 from tests.slurm_plugin.controller.test_same_decisions import as_slurm_numbers, submit
 from tests.slurm_plugin.daemons import DaemonSite
-from tests.slurm_plugin.worlds import Action, FakeSite, Killed
+from tests.slurm_plugin.worlds import RACKS, Action, FakeSite, Killed
 
 AUTHOR = load_profiles("dally")
 MORE_STORIES = {
@@ -52,6 +53,14 @@ def assert_decided_again(path: Path, segments: int) -> int:
     assert found.differences == []
     assert (found.differing, found.segments) == (0, segments)
     return found.decisions
+
+
+def test_a_cluster_with_partitions_is_recorded(tmp_path: Path) -> None:
+    cluster = replace(RACKS, partitions={"gpu": frozenset(RACKS.machine_index)})
+    site = FakeSite(tmp_path, cluster, record=str(tmp_path / "facts.jsonl"))
+    site.submit(gpus_per_node=8)
+    site.run_to(100)
+    assert assert_decided_again(tmp_path / "facts.jsonl", 1)
 
 
 @pytest.mark.parametrize("name", ALL_STORIES)

@@ -198,11 +198,7 @@ def split_by_fit(jobs: Sequence[Job], topology: Topology, skip: bool) -> tuple[S
 
     def fits(job: Job) -> bool:
         try:
-            if job.partition and topology.partitions and job.partition not in topology.partitions:
-                known = ", ".join(sorted(topology.partitions))
-                raise CapacityError(
-                    f"partition {job.partition!r} has no machine of the cluster; known: {known}"
-                )
+            _check_partition(job, topology)
             costs.best_level(job.gang)
         except CapacityError as error:
             if skip:
@@ -221,7 +217,20 @@ def _in_partition(job: Job, topology: Topology) -> Job:
     nodes = topology.partitions.get(job.partition)
     if nodes is None or len(nodes) == len(topology.machines):
         return job
-    return remade(job, "machines", nodes if job.machines is None else nodes & job.machines)
+    both = nodes if job.machines is None else nodes & job.machines
+    return remade(job, "machines", both) if both else job
+
+
+def _check_partition(job: Job, topology: Topology) -> None:
+    """Refuse a job of a partition that has no machine of the cluster, or none of those that the job names."""
+    if not (job.partition and topology.partitions):
+        return
+    nodes = topology.partitions.get(job.partition)
+    if nodes is None:
+        known = ", ".join(sorted(topology.partitions))
+        raise CapacityError(f"partition {job.partition!r} has no machine of the cluster; known: {known}")
+    if job.machines is not None and nodes.isdisjoint(job.machines):
+        raise CapacityError(f"partition {job.partition!r} has none of the machines that it names")
 
 
 def _arrival_scale(inputs: Inputs, jobs: Sequence[Job], topology: Topology) -> float:

@@ -168,7 +168,9 @@ def read_partitions(text: str, settings: Mapping[str, str] = MappingProxyType({}
             allowed_qos=_allowed(record.get("AllowQos", "")),
             denied_qos=_allowed(record.get("DenyQos", "")) or frozenset(),
             defaults=_job_defaults(record, settings),
-            apart=next((key for key in ("ExclusiveUser", "ExclusiveTopo") if record.get(key) == "YES"), ""),
+            exclusive_by=next(
+                (key for key in ("ExclusiveUser", "ExclusiveTopo") if record.get(key) == "YES"), ""
+            ),
         )
         for name, record in read_records(text, "PartitionName").items()
     )

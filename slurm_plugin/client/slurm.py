@@ -286,8 +286,8 @@ class Partition:
         allowed_qos: The only QOS that jobs in it may have; None for all but `denied_qos`.
         denied_qos: QOS that they may not have.
         defaults: What it gives jobs that say nothing of it; the cluster's where it has none.
-        apart: The setting by which it keeps jobs on different nodes, or in different blocks, that GPUs say
-            nothing of (ExclusiveUser, ExclusiveTopo); empty if it has none.
+        exclusive_by: The setting by which jobs share nodes or blocks with certain jobs only (ExclusiveUser,
+            ExclusiveTopo); empty if it has none.
     """
 
     name: str
@@ -303,7 +303,7 @@ class Partition:
     allowed_qos: frozenset[str] | None = None
     denied_qos: frozenset[str] = frozenset()
     defaults: JobDefaults = JobDefaults()
-    apart: str = ""
+    exclusive_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,8 +231,8 @@ class RequestReader:
             raise UnfitError(f"partition {job.partition} is not one of Dally's")
         nodes, tasks = shown_size(job, request)
         partitions = [self.partitions.get(name, Partition(name)) for name in job.partition.split(",")]
-        if apart := next((each for each in partitions if each.apart), None):
-            raise UnfitError(f"{apart.apart} of partition {apart.name} fixes the placement")
+        if found := next((each for each in partitions if each.exclusive_by), None):
+            raise UnfitError(f"{found.exclusive_by} of partition {found.name} fixes the placement")
         fewest = min(each.min_nodes for each in partitions)
         if nodes < fewest:
             raise UnfitError(f"it asks for {plural(nodes, 'node')}, and its partition gives {fewest} or more")

@@ -205,8 +205,8 @@ class PlanChecker:
             elif self._limits.is_too_short(managed, self._reconciler.seen(each.job_id), each.allocation, now):
                 needed = span(self._limits.needed_s(managed, each.allocation))
                 short[each.job_id] = (
-                    f"would need {needed} on the GPUs that it could have, and its partition or a reservation "
-                    "gives less"
+                    f"would need {needed} on the GPUs that it could have, and its partition, "
+                    "a reservation or its deadline gives less"
                 )
             else:
                 left.update({node: left[node] - room for node, room in takes.items()})

@@ -119,3 +119,14 @@ def test_where_a_cluster_knows_no_partitions_jobs_run_anywhere(tmp_path: Path) -
     given = partitioned(tmp_path, "1,0,8,east")
     [job] = load_scenario(replace(given, cluster="demo")).jobs
     assert (job.partition, job.machines) == ("east", None)
+
+
+def test_a_job_that_names_machines_of_another_partition_is_refused_or_left_out(tmp_path: Path) -> None:
+    given = partitioned(tmp_path, "1,0,8,east")
+    Path(given.trace).write_text(
+        'job_id,submit_s,gpus,duration_s,partition,machines\n1,0,4,9,east,b1\n2,0,4,9,east,"a1,b1"\n'
+    )
+    with pytest.raises(CapacityError, match="job 1: partition 'east' has none of the machines that it names"):
+        load_scenario(given)
+    [job] = load_scenario(replace(given, skip_bad=True)).jobs
+    assert job.machines == frozenset({"a1"})

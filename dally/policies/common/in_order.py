@@ -225,7 +225,7 @@ class OrderRound:
         self._starts.append(Start(job.job_id, placement.allocation, placement.level, reason))
 
     def fill_behind_reservation(self) -> None:
-        """Start jobs behind the head that leave its reservation as it is, and those of firsts elsewhere."""
+        """Start jobs behind the head that delay neither it nor the first job of other machines."""
         assert self.head is not None, "backfill has a head"
         free, head = self.state.free, self.head
         promised: list[PromisedGpus] = []  # made when a job could break it

@@ -67,7 +67,10 @@ def test_the_rules_of_a_partition() -> None:
         allowed_qos=frozenset({"high"}),
     )
     small = Partition(
-        "small", accounts=frozenset({"lab"}), groups=frozenset({"staff", "vision"}), apart="ExclusiveUser"
+        "small",
+        accounts=frozenset({"lab"}),
+        groups=frozenset({"staff", "vision"}),
+        exclusive_by="ExclusiveUser",
     )
     assert read_partitions(said) == (big, small)
 

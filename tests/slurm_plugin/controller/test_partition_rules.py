@@ -97,7 +97,7 @@ def test_a_job_of_several_nodes_runs_in_that_of_its_partitions_which_has_them_fr
 
 
 def test_where_users_do_not_share_nodes_slurm_decides(tmp_path: Path) -> None:
-    site = ruled(tmp_path, Partition("gpu", apart="ExclusiveUser"))
+    site = ruled(tmp_path, Partition("gpu", exclusive_by="ExclusiveUser"))
     job = site.submit(gpus_per_node=1, run_time_s=100.0)
     site.live(60)
     assert (

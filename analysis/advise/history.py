@@ -13,7 +13,7 @@ from dally.jobs.job import Job
 from dally.jobs.knowledge import Knowledge
 from dally.traces import Workload
 from dally.traces.load import parse_trace, read_source
-from dally.traces.rows import RealRun, RowError, check_fields
+from dally.traces.rows import Omission, RealRun, RowError, check_fields
 from dally.traces.sacct import header_of, is_json, split_rows
 from dally.traces.workload import remade
 
@@ -135,6 +135,8 @@ def sacct_rows(source: str, text: str, bad: Callable[[RowError], object]) -> Ite
     header = header_of(rows)
     unit = "job" if is_json(text) else "line"
     for place, fields in rows:
+        if isinstance(fields, Omission):
+            continue
         try:
             if isinstance(fields, RowError):
                 raise fields

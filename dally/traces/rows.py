@@ -82,6 +82,7 @@ class Omission(StrEnum):
     STEP = "a job step"
     OLDER = "an older record of a job"
     PARTIAL = "a part of a job (status 2 to 4)"
+    NOT_SACCTS = "not a row of sacct's: without the export's key"
 
 
 class RowError(InputError):

@@ -1,7 +1,8 @@
 """Slurm's accounting, as `sacct --parsable2`, `--parsable` or `--json` prints it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from dally.errors import InputError
 from dally.traces.rows import (
@@ -27,6 +28,8 @@ _NO_LIMIT = frozenset({"", "0", "00:00:00", "UNLIMITED", "Partition_Limit"})
 _NO_DATE = frozenset({"", "None", "Unknown"})
 _SPAN = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d\d):(\d\d)", re.ASCII)
 """A time such as 1-02:03:04 or 03:04, as `Elapsed` and `Timelimit` have it."""
+_KEYED = re.compile(r"(.+?)\d{10}", re.ASCII)
+"""A time as SLURM_TIME_FORMAT="$key%s" has it."""
 _NODES = re.compile(r"\bnode=([1-9]\d*)\b")
 _GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>[^,]*)")
 
@@ -57,10 +60,12 @@ def read(text: str, collector: JobCollector) -> None:
             )
     cluster = ""
 
-    def build(fields: list[str] | RowError) -> Draft | Omission:
+    def build(fields: Fields) -> Draft | Omission:
         nonlocal cluster
         if isinstance(fields, RowError):
             raise fields
+        if isinstance(fields, Omission):
+            return fields
         check_fields(fields, len(header))
         row = dict(zip(header, fields, strict=True))
         draft = _draft(row)
@@ -82,14 +87,17 @@ def is_json(text: str) -> bool:
     return text.lstrip().startswith("{")
 
 
-Rows = Iterator[tuple[int, list[str] | RowError]]
-"""Places in a file, each with the fields of the row there, or what is wrong with it."""
+Fields = list[str] | RowError | Omission
+"""The fields of a row, or what is wrong with it, or why it is none."""
+
+Rows = Iterator[tuple[int, Fields]]
+"""Places in a file, each with the row there."""
 
 
 def header_of(rows: Rows) -> list[str]:
     """Take the first row, which is the header."""
     _, header = next(rows)
-    assert not isinstance(header, RowError)
+    assert isinstance(header, list)
     return header
 
 
@@ -97,6 +105,8 @@ def split_rows(source: str, text: str) -> Rows:
     """Yield (line number, fields) of each line that is not blank, the header first, and only once.
 
     Jobs of `sacct --json` are rows, too, with sacct's names of columns, counted from 1.
+    A job's name may hold line ends, and so whole rows. Where times have a key and Submit is the first column,
+    lines that do not begin with the key are none: who names jobs does not know it.
 
     Raises:
         InputError: It is JSON, but broken or without jobs; or another header follows.
@@ -111,7 +121,13 @@ def split_rows(source: str, text: str) -> Rows:
     yield at, header
     # A job's name may hold the separator: as the last column it takes the rest of the line.
     splits = len(header) - 1 if header[-1] == "JobName" else -1
-    for at, line in lines:
+    row = next(lines, None)
+    if row is None:
+        return
+    if header[0] == "Submit" and (keyed := _KEYED.fullmatch(row[1].partition("|")[0])):
+        yield from _keyed_rows(chain([row], lines), keyed[1], splits, trailing)
+        return
+    for at, line in chain([row], lines):
         if line == first:  # exports of several months, one after the other
             continue
         if "Submit" in line and set(REQUIRED_COLUMNS) <= set(line.split("|")):
@@ -119,6 +135,20 @@ def split_rows(source: str, text: str) -> Rows:
                 f"{source}, line {at}: a header of other columns than the first, {'|'.join(header)}"
             )
         yield at, (line.removesuffix("|") if trailing else line).split("|", splits)
+
+
+def _keyed_rows(lines: Iterable[tuple[int, str]], key: str, splits: int, trailing: bool) -> Rows:
+    """The rows among lines of which each row begins with a key; others belong to the name before them."""
+    place, row = 0, list[str]()
+    for at, line in chain(lines, [(0, key)]):
+        if not line.startswith(key):
+            row.append(line)
+            yield at, Omission.NOT_SACCTS
+            continue
+        if row:
+            whole_row = "\n".join(row).replace(key, "")
+            yield place, (whole_row.removesuffix("|") if trailing else whole_row).split("|", splits)
+        place, row = at, [line]
 
 
 def _draft(row: dict[str, str]) -> Draft | Omission:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import signal
 import subprocess
 import time
@@ -12,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from types import MappingProxyType
 
 from dally.errors import InputError
 from dally.jobs.job import Job
@@ -21,7 +21,9 @@ from slurm_plugin.client.accounting_limits import AccountingLimits
 from slurm_plugin.client.block_topology import BLOCKS_SINCE, BlockTopology
 from slurm_plugin.client.changed_jobs import ChangedJobs
 from slurm_plugin.client.fewest_nodes import with_fewest_nodes
+from slurm_plugin.client.genuine import genuine_records, genuine_rows, new_key, time_format
 from slurm_plugin.client.job_json import Records, in_order, read_records
+from slurm_plugin.client.job_text import GENUINE
 from slurm_plugin.client.node_text import (
     number,
     read_blocks,
@@ -71,7 +73,9 @@ _ALL_JOBS = ("--all", "--states=all")
 _HELD = "an administrator holds it (JobHeldAdmin)"
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
 """Times are seconds since 1970 in any zone; without one the C library looks at /etc/localtime for each."""
-_ENDED = "JobIDRaw,User,Account,Submit,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,JobName"
+_ENDED = "Submit,JobIDRaw,User,Start,ElapsedRaw,State,AllocTRES,ReqTRES,TimelimitRaw,Account,JobName"
+"""Each row begins with a time, and so with a key; users write what is last."""
+
 _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
 """From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
@@ -117,28 +121,48 @@ class CommandLine:
 
     def _squeue(self, columns: str, answered: Callable[[], object]) -> str:
         # Without --array a task that was requeued would be shown in its array's line, as if it had never run.
-        form = ("--array", "--noheader", "--noconvert", f"--Format={columns}")
-        return self.read("squeue", *_ALL_JOBS, *form, prints=answered)
+        # The form has a mark that users must not know: who may not read our environment may read our words.
+        form = {"SQUEUE_FORMAT2": columns}
+        return self.read(
+            "squeue", *_ALL_JOBS, "--array", "--noheader", "--noconvert", variables=form, prints=answered
+        )
 
     def _show_jobs(self, numbers: Sequence[int]) -> list[str]:
-        """What scontrol says of each job; a mark that nobody can guess is between them."""
-        mark = f"Q{secrets.token_hex(6)}"
-        lines = [f"show hostnames {mark}\nshow job {number}\n" for number in numbers]
+        """What scontrol says of each job, with `GENUINE` before each time; a mark is between them."""
+        key = new_key()
+        lines = [f"show hostnames Q{key}\nshow job {number}\n" for number in numbers]
         said = self._run(
-            "scontrol", "--oneliner", "--details", text=f"{''.join(lines)}show hostnames {mark}\n"
+            "scontrol",
+            "--oneliner",
+            "--details",
+            text=f"{''.join(lines)}show hostnames Q{key}\n",
+            variables={"SLURM_TIME_FORMAT": time_format(key)},
         )
-        _, *parts = said.stdout.split(f"\n{mark}\n")
+        _, *parts = said.stdout.split(f"\nQ{key}\n")
         if len(parts) != len(numbers) + 1:
             raise SlurmUnavailableError(f"scontrol ended early: {first_line(said.stderr) or said.returncode}")
-        return parts[:-1]
+        return [part.replace(key, GENUINE) for part in parts[:-1]]
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         """All nodes."""
-        return read_nodes(self.read("scontrol", "--oneliner", "--details", "--all", "show", "node"))
+        return read_nodes(self._records("NodeName", "--details", "--all", "show", "node"))
 
     def reservations(self) -> tuple[Reservation, ...]:
         """All reservations."""
-        return read_reservations(self._shown("reservation"))
+        shown = self._records("ReservationName", "--all", "show", "reservation", all_timed=True)
+        return read_reservations(shown)
+
+    def _records(self, name_key: str, *words: str, all_timed: bool = False) -> str:
+        """What scontrol shows, a line each, of things with times."""
+        key = new_key()
+        shown = self.read("scontrol", "--oneliner", *words, variables={"SLURM_TIME_FORMAT": time_format(key)})
+        return genuine_records(shown, key, name_key, all_timed)
+
+    def _rows(self, columns: str, *words: str) -> str:
+        """What sacctmgr or sshare shows of these columns."""
+        form = "format" if words[0] == "sacctmgr" else "--format"
+        table = (*words, "--noheader", "--parsable2")
+        return genuine_rows(self.read(*table, f"{form}=ID"), self.read(*table, f"{form}=ID,{columns}"))
 
     def look(self) -> Look:
         """Jobs, nodes, reservations and partitions.
@@ -171,11 +195,12 @@ class CommandLine:
         cluster = enforced_for(settings)
         if not cluster:
             return AccountingLimits()
-        show = ("sacctmgr", "--noheader", "--parsable2", "show")
-        whose = ("association", f"cluster={cluster}", f"format={ASSOCIATION_COLUMNS}")
         version = self._version()
-        of_qos = self.read(*show, "qos", f"format={qos_columns(version)}")
-        found = read_limits(of_qos, self.read(*show, *whose), version)
+        of_qos = self._rows(qos_columns(version), "sacctmgr", "show", "qos")
+        associations = self._rows(
+            ASSOCIATION_COLUMNS, "sacctmgr", "show", "association", f"cluster={cluster}"
+        )
+        found = read_limits(of_qos, associations, version)
         return replace(found, safe=is_safe(settings), booked_every_s=booked_every_s(settings))
 
     def spent(self, accounting: AccountingLimits) -> AccountingLimits:
@@ -203,14 +228,12 @@ class CommandLine:
         shares = self.fair_shares() if factors.weight_fair_share else {}
         qos: dict[str, float] = {}
         if factors.weight_qos:
-            show = ("sacctmgr", "--noheader", "--parsable2", "show", "qos")
-            qos = read_qos_factors(self.read(*show, f"format={QOS_PRIORITY_COLUMNS}"))
+            qos = read_qos_factors(self._rows(QOS_PRIORITY_COLUMNS, "sacctmgr", "show", "qos"))
         return replace(factors, partitions=partitions, qos=qos, fair_share=shares)
 
     def fair_shares(self) -> dict[tuple[str, str], float]:
         """The fair shares that sshare shows."""
-        table = ("--all", "--noheader", "--parsable2", f"--format={SHARE_COLUMNS}")
-        return read_fair_shares(self.read("sshare", *table))
+        return read_fair_shares(self._rows(SHARE_COLUMNS, "sshare", "--all"))
 
     def licenses(self) -> dict[str, int]:
         """Free licences by name."""
@@ -224,7 +247,8 @@ class CommandLine:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""
         whose = ("--allusers", "--allocations", f"--partition={','.join(partitions)}")
         since = f"--starttime=now-{days}days"
-        return read_ended(self.read("sacct", *whose, since, "--parsable2", f"--format={_ENDED}"))
+        form, key = ("--parsable2", f"--format={_ENDED}"), {"SLURM_TIME_FORMAT": time_format(new_key())}
+        return read_ended(self.read("sacct", *whose, since, *form, variables=key))
 
     def run(self, orders: Sequence[Order]) -> tuple[str | None, ...]:
         """Carry out orders; one that holds something that is no number and no name is refused unsent.
@@ -273,8 +297,9 @@ class CommandLine:
     def _scontrol(self, lines: Sequence[str]) -> list[str]:
         if not lines:
             return []
-        output = self._run("scontrol", text=script(lines))
-        said = answers(output.stderr, len(lines))
+        mark = f"end-of-order-{new_key()}"
+        output = self._run("scontrol", text=script(lines, mark))
+        said = answers(output.stderr, len(lines), mark)
         if said is None:
             why = first_line(output.stderr) or output.returncode
             raise SlurmUnavailableError(f"scontrol ended early: {why}")
@@ -303,17 +328,23 @@ class CommandLine:
             return [first_line(output.stderr) or f"scancel failed ({output.returncode})"] * len(numbers)
         return refusals
 
-    def read(self, *argv: str, prints: Callable[[], object] | None = None) -> str:
+    def read(
+        self,
+        *argv: str,
+        variables: Mapping[str, str] = MappingProxyType({}),
+        prints: Callable[[], object] | None = None,
+    ) -> str:
         """What one of Slurm's commands prints.
 
         Args:
             argv: The command.
+            variables: Of its environment, beside those of all commands.
             prints: Called as soon as it prints.
 
         Raises:
             SlurmUnavailableError: It is not there, took too long or failed; the message has its first line.
         """
-        output = self._run(*argv, prints=prints)
+        output = self._run(*argv, variables=variables, prints=prints)
         if output.returncode:
             said = first_line(output.stderr or output.stdout)
             raise SlurmUnavailableError(f"{argv[0]}: {said or output.returncode}")
@@ -332,7 +363,11 @@ class CommandLine:
         return parse_version(self.read("scontrol", "--version")) or (0, 0)
 
     def _run(
-        self, *argv: str, text: str = "", prints: Callable[[], object] | None = None
+        self,
+        *argv: str,
+        text: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
+        prints: Callable[[], object] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; one that takes too long is killed, with the processes it had started.
 
@@ -341,13 +376,13 @@ class CommandLine:
         try:
             printed = os.memfd_create(argv[0])
             with (
-                open(printed, encoding="utf-8", errors="replace") as output,
+                open(printed, encoding="utf-8", errors="replace", newline="\n") as output,
                 subprocess.Popen(
                     (*self.prefix, *argv),
                     stdin=subprocess.PIPE,
                     stdout=printed,
                     stderr=subprocess.PIPE,
-                    env=self.environment,
+                    env={**self.environment, **variables},
                     encoding="utf-8",
                     errors="replace",
                     start_new_session=True,

@@ -1,8 +1,8 @@
 """Reads jobs from what squeue and scontrol print as text, which costs much less than their JSON.
 
 Users write parts of it, and may write what looks like another field or another job. So squeue ends each of
-these with a mark that nobody could know who wrote it, and what scontrol says of a job is looked for behind
-its name, which squeue told.
+these with a mark that nobody could know who wrote it. What scontrol says of a job is looked for behind all
+that users write, which squeue told or which comes before a time that Slurm itself wrote.
 """
 
 import re
@@ -43,7 +43,7 @@ _COLUMNS = (
         "admin_comment",
     ),
     *("NumNodes", "NumTasks", "ntpernode", "cpus-per-task", "MinCpus", "cpus-per-tres", "tres-per-job"),
-    *("MinTmpDisk", "Deadline"),
+    *("MinTmpDisk", "Deadline", "AllocNodes"),
     *("tres-per-node", "tres-per-task", "tres-per-socket", "ReqNodes", "Feature", "Reservation"),
     *("OverSubscribe", "Exclusive", "SegmentSize", "ReqSwitch", "Dependency", "EligibleTime", "TimeLimit"),
     *("StartTime", "NodeList", "Requeue", "RestartCnt", "exit_code", "nice", "tres-alloc"),
@@ -59,8 +59,8 @@ _JOB_ID, _STATE, _START_TIME = map(_COLUMNS.index, ("JobID", "State", "StartTime
 _NO_VALUE = 2**32 - 2
 """From here on a number of Slurm's stands for none, as for the tasks of a job cancelled while it waited."""
 
-_NUL = "\0"
-"""Ends C's strings, so that none that squeue prints has one inside."""
+_NUL = GENUINE = "\0"
+"""Ends C's strings, so that none that Slurm prints has one inside: it stands for a mark or a key of ours."""
 
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
@@ -213,10 +213,13 @@ def read_details(said: str, line: Line) -> JobDetails | None:
     """
     _, _, said = said.partition(f"JobId={line['JobID']} ")
     head, _, said = said.partition(f"JobName={line['Name']} ")
+    array, is_named = _OF_ARRAY.fullmatch(head), _AFTER_NAME.match(said)
+    # Account, WCKey and more that users name stand before the time; the host names itself as it submits.
+    _, _, said = said.partition(f" SubmitTime={GENUINE}")
+    _, _, said = said.partition(f" AllocNode:Sid={line['AllocNodes']}:")
     ours, _, rest = said.partition(" MinCPUsNode=")  # from there on users write again
-    array = _OF_ARRAY.fullmatch(head)
-    nodes = _NODES.search(ours) if _AFTER_NAME.match(ours) else None
-    if array is None or nodes is None or _text(nodes[2]) != _text(line["NodeList"]):
+    nodes = _NODES.search(ours)
+    if array is None or not is_named or nodes is None or _text(nodes[2]) != _text(line["NodeList"]):
         return None
     most = _MOST_NODES.search(ours, nodes.end() - 1)
     on_nodes = ((name, count_gpus(gres)) for names, gres in _GPUS.findall(ours) for name in node_names(names))

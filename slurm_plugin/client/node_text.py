@@ -30,7 +30,7 @@ _VARIES = re.compile(r" (?:CPULoad|FreeMem)=\S+")
 
 def read_nodes(text: str) -> tuple[SlurmNode, ...]:
     """The nodes in what `scontrol --oneliner --details show node` printed."""
-    nodes = {node.name: node for line in _VARIES.sub("", text).splitlines() for node in _nodes_of(line)}
+    nodes = {node.name: node for line in _VARIES.sub("", text).split("\n") for node in _nodes_of(line)}
     return tuple(nodes.values())
 
 
@@ -67,7 +67,7 @@ def read_records(text: str, name_key: str) -> dict[str, dict[str, str]]:
     write what they like, come last.
     """
     records: dict[str, dict[str, str]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         record: dict[str, str] = {}
         parts = _KEY.split(line)[1:]
         for key, value in zip(parts[::2], parts[1::2], strict=True):
@@ -85,7 +85,7 @@ def read_rows(text: str, columns: str) -> Iterator[dict[str, str]]:
         columns: The columns that it was asked for, with commas between.
     """
     names = columns.split(",")
-    for line in text.splitlines():
+    for line in text.split("\n"):
         values = line.split("|")
         if len(values) == len(names):
             yield dict(zip(names, values, strict=True))
@@ -93,7 +93,7 @@ def read_rows(text: str, columns: str) -> Iterator[dict[str, str]]:
 
 def read_settings(text: str) -> dict[str, str]:
     """The `Key = value` lines of `scontrol show config`."""
-    pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+    pairs = (line.split("=", 1) for line in text.split("\n") if "=" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
 

@@ -136,9 +136,12 @@ def _limits(row: _Row, column: str, plain: ResourceLimit) -> Iterator[ResourceLi
 
 
 def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
-    """The limits with what `scontrol --oneliner show assoc_mgr` showed to be spent of them."""
-    used: dict[tuple[str, str], float] = {}
-    for line in shown.splitlines():
+    """The limits with what `scontrol --oneliner show assoc_mgr` showed to be spent of them.
+
+    Of an owner that is told twice nothing counts: a line may be written into somebody's name.
+    """
+    told: dict[str, list[dict[str, str]]] = {}
+    for line in shown.split("\n"):
         record = dict(_FIELD.findall(line))
         if qos := record.get("QOS"):
             owner = f"QOS {_ID.sub('', qos)}"
@@ -146,8 +149,11 @@ def with_spent(accounting: AccountingLimits, shown: str) -> AccountingLimits:
             owner = _owner(account, _ID.sub("", record.get("UserName", "")), record.get("Partition", ""))
         else:
             continue
-        for column in ("GrpTRESMins", "GrpTRESRunMins", "GrpWall"):
-            for of, amount in _USED.findall(record.get(column, "")):
+        told.setdefault(owner, []).append(record)
+    used: dict[tuple[str, str], float] = {}
+    for owner, records in told.items():
+        for column in ("GrpTRESMins", "GrpTRESRunMins", "GrpWall") if len(records) == 1 else ():
+            for of, amount in _USED.findall(records[0].get(column, "")):
                 used[f"{column} of {owner}", of or "time"] = float(amount)
 
     def filled(limit: ResourceLimit) -> ResourceLimit:

@@ -31,8 +31,6 @@ _COMMENT = re.compile("[ -~]{0,10000}")
 """With a mark that names 1024 bytes of nodes and a file of 512, all of them in hexadecimal digits."""
 
 _SIGNAL = re.compile("|".join(SIGNALS))
-_MARK = "end-of-order"
-_ANSWER_TO_MARK = f"invalid keyword: {_MARK}"
 _FENCE_FLAGS = "IGNORE_JOBS,OVERLAP,FLEX,NO_HOLD_JOBS_AFTER_END"
 """The last one keeps Slurm from saying, of a held job whose fence ends, that this is why it is held."""
 _HANDED_BACK_START = "now+4"
@@ -177,17 +175,20 @@ def _update(job_id: str, values: str, start: str = "now") -> str:
     return f"update JobId={job_id} StartTime={start} {values}"
 
 
-def script(lines: Sequence[str]) -> str:
-    """What scontrol gets on its input, so that `answers` can tell which line it answers."""
-    return "".join(f"{line}\n" for word in ("", *lines) for line in (word, _MARK) if line)
+def script(lines: Sequence[str], mark: str) -> str:
+    """What scontrol gets on its input, so that `answers` can tell which line it answers.
+
+    A site's job_submit.lua may answer with what users wrote, so the mark is one that nobody can guess.
+    """
+    return "".join(f"{line}\n" for word in ("", *lines) for line in (word, mark) if line)
 
 
-def answers(said: str, lines: int) -> list[str] | None:
+def answers(said: str, lines: int, mark: str) -> list[str] | None:
     """What scontrol said on its error output to each line of a script; None if it did not get to the end.
 
     What it says before the first line, about slurm.conf for instance, answers none.
     """
-    parts = said.split(f"{_ANSWER_TO_MARK}\n")
+    parts = said.split(f"invalid keyword: {mark}\n")
     return [part.strip() for part in parts[1:-1]] if len(parts) == lines + 2 else None
 
 

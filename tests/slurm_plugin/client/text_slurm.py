@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dally.hostlist import fold
 from slurm_plugin.client.changed_jobs import ChangedJobs
 from slurm_plugin.client.job_json import REQUEUED_HELD, in_order
+from slurm_plugin.client.job_text import GENUINE
 from slurm_plugin.client.slurm import SlurmJob, State
 
 
@@ -116,6 +117,7 @@ def _columns(number: int, job: SlurmJob, version: tuple[int, int]) -> dict[str, 
         "ntpernode": str(job.tasks_per_node or 0),
         "cpus-per-task": str(job.cpus_per_task),
         "MinCpus": str(job.cpus_per_node),
+        "AllocNodes": "head",
         "Deadline": f"{job.deadline_s:.0f}" if job.deadline_s else "N/A",
         "MinTmpDisk": f"{job.tmp_disk_mb}M" if job.tmp_disk_mb else "0",
         "cpus-per-tres": f"gres:gpu:{job.cpus_per_gpu}" if job.cpus_per_gpu else "N/A",
@@ -169,7 +171,8 @@ def _shown(number: int, jobs: Sequence[SlurmJob]) -> str:
     count = f"{job.min_nodes}-{job.max_nodes}" if job.max_nodes else f"{job.min_nodes}"
     return (
         f"scontrol: show job {number}\nJobId={number} {array}JobName={job.job_name} {together}"
-        f"UserId={job.user}(7) ReqNodeList=(null) "
+        f"UserId={job.user}(7) Account={job.account} SubmitTime={GENUINE}1 Partition=p AllocNode:Sid=head:9 "
+        f"ReqNodeList=(null) "
         f"ExcNodeList={excluded} NodeList={nodes} NumNodes={count} JOB_GRES=gpu:1{gpus} "
         f"MinCPUsNode=1 {kind}=1M Features=(null) WorkDir=/ {segments}TresPerNode=\n"
     )

@@ -9,16 +9,19 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from dally.hostlist import fold
+from slurm_plugin.client.job_json import read_jobs
+from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.cluster import ClusterError
+from slurm_plugin.service.cli import clean
 from testbed.commands.options import chosen_folder, folder_option
 from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.shape import HostsShape, shown_rate
 from testbed.persistent.state import PersistentState
 
 _ANSWER_S = 15.0
-_OF_JOBS = {"id": "%i", "state": "%T", "user": "%u", "nodes": "%N", "name": "%j"}
-"""What is told of a job, as squeue calls it."""
 
 
 @click.command(
@@ -60,10 +63,10 @@ def _status(folder: Path, state: PersistentState) -> dict[str, Any]:
             sinfo = ("sinfo", "--noheader", "--Node", f"--partition={cluster.partition}", "--format=%N %T")
             lines = cluster.ask(*sinfo, timeout_s=_ANSWER_S).splitlines()
             states = {name: node_state for name, _, node_state in (line.partition(" ") for line in lines)}
-            squeue = ("squeue", "--noheader", f"--format={'|'.join(_OF_JOBS.values())}")
-            lines = cluster.ask(*squeue, timeout_s=_ANSWER_S).splitlines()
-            jobs = [dict(zip(_OF_JOBS, line.split("|", 4), strict=True)) for line in lines]
-        except ClusterError as error:
+            squeue = ("env", "SLURM_BITSTR_LEN=0", "squeue", "--json")  # users write whole lines into names
+            shown = read_jobs(cluster.ask(*squeue, timeout_s=_ANSWER_S))
+            jobs = [_told_of(job) for job in shown if job.state is not State.ENDED]
+        except (ClusterError, SlurmUnavailableError) as error:
             problem = str(error)
         links = [
             {"name": name, "rate_bps": rates.get(name), **asdict(carried)}
@@ -83,6 +86,17 @@ def _status(folder: Path, state: PersistentState) -> dict[str, Any]:
     }
 
 
+def _told_of(job: SlurmJob) -> dict[str, str]:
+    nodes = fold(job.nodes) if job.nodes else ""
+    return {
+        "id": job.job_id,
+        "state": job.state_name,
+        "user": job.user,
+        "nodes": nodes,
+        "name": job.job_name,
+    }
+
+
 def _show(folder: Path, status: dict[str, Any]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     since = datetime.fromtimestamp(status["since_s"], UTC)
@@ -98,7 +112,8 @@ def _show(folder: Path, status: dict[str, Any]) -> None:
         links.add_row(link["name"], shown_rate(link["rate_bps"]) if link["rate_bps"] else "-", *carried)
     jobs = Table("job", "name", "user", "state", "nodes", box=None, padding=(0, 2, 0, 0))
     for job in status["jobs"]:
-        jobs.add_row(*(job[key] for key in ("id", "name", "user", "state", "nodes")))
+        told = (clean(job[key]) for key in ("id", "name", "user", "state", "nodes"))
+        jobs.add_row(*map(Text, told))  # a name may look like rich's markup
     for table in (nodes, links, *([jobs] if status["jobs"] else ())):
         console.print(table)
     if not status["jobs"] and not status["problem"]:

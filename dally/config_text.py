@@ -13,7 +13,8 @@ _DEEPEST = 32
 _MOST = 2**63 - 1
 """The most whole number: TOML's own range."""
 
-_DEEP_KEY = re.compile(rf"(?m)(?:^|[\[{{,])\s*(?:[\w-]+\s*\.\s*){{{_DEEPEST + 1}}}")
+_KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
+_DEEP_KEY = re.compile(rf"(?m)(?:^|[\[{{,])[ \t]*(?:{_KEY}){{{_DEEPEST + 1}}}")
 """A dotted key with too many parts, on which tomllib spends time and memory as their square."""
 
 TOO_DEEP = f"it is nested more than {_DEEPEST} deep"

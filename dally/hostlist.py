@@ -18,11 +18,11 @@ MOST_NAMES = 65_536
 _SEPARATOR = re.compile(r"\[[^\[\]]*\]|,")
 """A comma between pieces; those in brackets are passed over with their brackets."""
 
-_PIECE = re.compile(r"([\w.:/+-]|\[[0-9,\s-]+\])+", re.ASCII)
+_PIECE = re.compile(r"(?:[\w.:/+-]++|\[[0-9,\s-]++\])++", re.ASCII)
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _RANGE = re.compile(r"\s*([0-9]{1,18})\s*(?:-\s*([0-9]{1,18})\s*)?", re.ASCII)
-_NUMBER_AT_END = re.compile(r"\d*$", re.ASCII)
 _LONGEST_SHOWN = 120
+_LONGEST_NAME = 255
 
 
 def expand(hostlist: str) -> tuple[str, ...]:
@@ -36,6 +36,8 @@ def expand(hostlist: str) -> tuple[str, ...]:
     pieces = [hostlist[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
     if sum(_count(piece, hostlist) for piece in pieces) > MOST_NAMES:
         raise InputError(f"host list {_shown(hostlist)} stands for more than {MOST_NAMES:,} names, the most")
+    if any(len(_BRACKETS.sub("0" * 18, piece)) > _LONGEST_NAME for piece in pieces if "[" in piece):
+        raise InputError(f"host list {_shown(hostlist)} stands for names of over {_LONGEST_NAME} letters")
     names = [name for piece in pieces for name in _expand_piece(piece, hostlist)]
     seen: set[str] = set()
     for name in names:
@@ -92,7 +94,7 @@ def fold(names: Sequence[str]) -> str:
         if "[" in name or not _PIECE.fullmatch(name):
             raise InputError(f"name {name!r} cannot stand in a host list")
     folded = []
-    for prefix, run in groupby(names, key=lambda name: _NUMBER_AT_END.sub("", name, count=1)):
+    for prefix, run in groupby(names, key=lambda name: name.rstrip("0123456789")):
         alike = list(run)
         if len(alike) > 1 and prefix not in alike:
             numbers = [name[len(prefix) :] for name in alike]

@@ -10,6 +10,9 @@ _WORD = re.compile(r"[()&|,]|[^\s()&|,]+")
 _ONE_FOR_ALL = re.compile(r"([^\[\]*]*)\[([^\[\]*&(),]+)\]([^\[\]*]*)")
 """`[rack1|rack2]`: all nodes have the one feature, or all the other; at most once."""
 
+_LONGEST = 1024
+"""Slurm itself takes no longer one."""
+
 _RELATED = re.compile(r"[\[\]*]")
 """`ib*2` and the like, by which the nodes of a job depend on each other."""
 
@@ -18,8 +21,10 @@ def alternatives(constraint: str) -> tuple[str, ...]:
     """What all nodes of a job must meet, one of these; of `ib&[rack1|rack2]` it is `ib&rack1` and `ib&rack2`.
 
     Raises:
-        InputError: It relates the nodes of a job to each other otherwise.
+        InputError: It relates the nodes of a job to each other otherwise, or is longer than Slurm takes.
     """
+    if len(constraint) > _LONGEST:
+        raise InputError(f"--constraint has {len(constraint):,} characters, Slurm takes {_LONGEST:,} at most")
     if found := _ONE_FOR_ALL.fullmatch(constraint):
         before, features, after = found.groups()
         return tuple(f"{before}{feature}{after}" for feature in dict.fromkeys(features.split("|")))

@@ -42,6 +42,7 @@ SLOW = {
     "docs/test_preemptible_scripts.py",
     "docs/test_site.py",
     "fuzz/test_formats.py",
+    "fuzz/test_linear_readers.py",
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",
     "simulator/test_knowledge.py",

@@ -18,8 +18,8 @@ from dally.spec import now_called
 MACHINES_PER_RACK = 8
 """Rack size for the Philly list, which tells none; a rack of its 8-GPU machines then holds 64 GPUs."""
 
-_SLURM = re.compile(r"^\s*(NodeName|ClusterName|SlurmctldHost)\s*=", re.I | re.M)
-_TOPOLOGY = re.compile(r"^\s*((SwitchName|BlockName)\s*=|-\s+topology\s*:)", re.I | re.M)
+_SLURM = re.compile(r"^[^\S\n]*(NodeName|ClusterName|SlurmctldHost)\s*=", re.I | re.M)
+_TOPOLOGY = re.compile(r"^[^\S\n]*((SwitchName|BlockName)\s*=|-\s+topology\s*:)", re.I | re.M)
 _SHIPPED_FOLDER = resources.files("dally.cluster") / "examples"
 
 

@@ -77,7 +77,7 @@ def read_lines(
         elif (first := _FIRST_KEY.match(text)) and first[1].lower() in keys:
             values: dict[str, str] = {}
             position = 0
-            while text[position:].strip():
+            while position < len(text):  # it ends with no blank
                 match = _PAIR.match(text, position)
                 if match is None:
                     raise InputError(f"{where}: {text[position:].strip()!r} is not Key=Value")
@@ -89,17 +89,17 @@ def read_lines(
 
 def _logical_lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines without comments, each joined with those it continues on; numbered by its first."""
-    start, text = 1, ""
+    start, parts = 1, list[str]()
     # Slurm takes any bytes in comments, and only a line feed for the end of a line.
     for number, raw in enumerate(read_text(path, "replace").split("\n"), start=1):
-        start = start if text else number
-        text += _COMMENT.sub("", raw).rstrip()
-        if text.endswith("\\"):
-            text = text[:-1] + " "
+        start = start if parts else number
+        part = _COMMENT.sub("", raw).rstrip()
+        if part.endswith("\\"):
+            parts.append(part[:-1])
             continue
-        yield f"{path}, line {start}", text
-        text = ""
-    yield f"{path}, line {start}", text
+        yield f"{path}, line {start}", " ".join([*parts, part]).rstrip()
+        parts = []
+    yield f"{path}, line {start}", " ".join(parts).rstrip()
 
 
 def required(line: ConfLine, key: str) -> str:

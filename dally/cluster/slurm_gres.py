@@ -11,9 +11,11 @@ from dally.errors import InputError
 from dally.hostlist import expand
 from dally.words import plural
 
-_OUTER_COMMA = re.compile(r",(?![^(]*\))")
+_ITEM = re.compile(r"(?:[^,(]+|\([^()]*\)|\()+")
+"""A comma in parentheses is part of it."""
+
 _GPU_ENTRY = re.compile(r"\s*gpu\s*([:(]|$)")
-_SOCKETS = re.compile(r"\([^)]*\)$")
+_SOCKETS = re.compile(r"\([^()]*\)$")
 _COUNT = re.compile(r"(\d{1,18})([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
@@ -39,7 +41,7 @@ def parse_gres(gres: str) -> tuple[Gpus, ...]:
         InputError: A GPU entry is malformed.
     """
     found = []
-    for item in _OUTER_COMMA.split(gres):
+    for item in _ITEM.findall(gres):
         if not _GPU_ENTRY.match(item):
             continue
         parts = [part for part in _SOCKETS.sub("", item.strip()).split(":")[1:] if part != "no_consume"]

@@ -12,6 +12,9 @@ from dally.cluster.topology import Domain, LeftOut, Link, Machine, Topology
 from dally.errors import InputError
 from dally.words import plural
 
+_DEEPEST = 64
+"""No network has so many switches one above the other; what is done along each way up then stays bounded."""
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -131,6 +134,8 @@ def switch_heights(leaves: Iterable[str], parents: Mapping[str, str | None]) -> 
         while current is not None and current in parents:
             if current in visited:
                 raise InputError(f"switch {current} is part of a cycle: it is below itself")
+            if len(visited) > _DEEPEST:
+                raise InputError(f"switch {name} has more than {_DEEPEST} switches above it")
             visited.add(current)
             current = parents[current]
     heights: dict[str, int] = {}

@@ -30,10 +30,10 @@ TERAFLOPS: Mapping[str, float] = {
 Only to say which type is nearest to another; nothing is scaled by them, as no model reaches them alike.
 """
 
-_SLICE = re.compile(r"\d+g\.\d+gb")
+_SLICE = re.compile(r"(?<!\d)\d+g\.\d+gb")
 """A part of a GPU under MIG, such as `1g.10gb`: never the type of a whole one."""
 
-_PRODUCTS = re.compile(r"[a-z]+\d+[a-z]*|\d+[a-z]+\d*")
+_PRODUCTS = re.compile(r"(?<![a-z])[a-z]+\d+[a-z]*|(?<!\d)\d+[a-z]+\d*")
 
 
 def slurm_type(name: str) -> str:

@@ -293,7 +293,7 @@ def check_header(
     """
     if missing := [name for name in required if name not in header]:
         raise InputError(f"{source}: missing columns: {', '.join(missing)}; found: {', '.join(header)}")
-    if repeated := sorted({name for name in header if header.count(name) > 1}):
+    if repeated := sorted(name for name, times in Counter(header).items() if times > 1):
         raise InputError(f"{source}: columns given twice: {', '.join(repeated)}")
     if known is not None and (unknown := [repr(name) for name in header if name not in known]):
         raise InputError(f"{source}: unknown columns: {', '.join(unknown)}; known: {', '.join(known)}")

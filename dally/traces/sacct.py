@@ -26,12 +26,12 @@ _UNFINISHED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDE
 _NO_LIMIT = frozenset({"", "0", "00:00:00", "UNLIMITED", "Partition_Limit"})
 """To sbatch, a limit of 0 is none."""
 _NO_DATE = frozenset({"", "None", "Unknown"})
-_SPAN = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d\d):(\d\d)", re.ASCII)
+_SPAN = re.compile(r"(?:(?:(\d{1,9})-)?(\d{1,9}):)?(\d\d):(\d\d)", re.ASCII)
 """A time such as 1-02:03:04 or 03:04, as `Elapsed` and `Timelimit` have it."""
 _KEYED = re.compile(r"(.+?)\d{10}", re.ASCII)
 """A time as SLURM_TIME_FORMAT="$key%s" has it."""
-_NODES = re.compile(r"\bnode=([1-9]\d*)\b")
-_GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,]+))?=(?P<count>[^,]*)")
+_NODES = re.compile(r"\bnode=([1-9]\d{0,8})\b")
+_GPUS = re.compile(r"gres/gpu(?::(?P<type>[^=,/]+))?=(?P<count>[^,]*)")
 
 
 def matches(first_line: str) -> bool:

@@ -84,8 +84,8 @@ class AccountingLimits:
 
     def accounts_above(self, account: str) -> list[str]:
         """An account, and those that it is below, upwards."""
-        found: list[str] = []
+        found: dict[str, None] = {}
         while account in self.parents and account not in found:
-            found.append(account)
+            found[account] = None
             account = self.parents[account]
-        return found
+        return [*found]

@@ -22,7 +22,7 @@ _CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,12})(?=,|$)", re.ASCII)
 _UNBOUND = {"ANY_NODES", "FLEX", "TIME_FLOAT"}
 """Flags of reservations whose jobs may also run elsewhere, or which never begin."""
 
-_SHARED = re.compile(r"(?:^|,)(?:mps|shard)(?::[^:(),=]+)?[:=][1-9][0-9]*(?:\(([^)]*)\))?", re.ASCII)
+_SHARED = re.compile(r"(?:^|,)(?:mps|shard)(?::[^:(),=]+)?[:=][1-9][0-9]*(?:\(([^()]*)\))?", re.ASCII)
 _NONE = ("(null)", "N/A", "None")
 _VARIES = re.compile(r" (?:CPULoad|FreeMem)=\S+")
 """What changes in each node's line by itself, at each look, and is not read."""

@@ -1,7 +1,7 @@
 """Reads the limits that sacctmgr shows, of QOS and of associations, on what Dally counts of a job."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, ResourceLimit
@@ -57,7 +57,7 @@ _COUNTED = {
     "GrpWall": Counted.SPENT,
 }
 _FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
-_FIELD = re.compile(r"(\w+)=(\S*)")
+_FIELD = re.compile(r"\b(\w+)=(\S*)")
 _USED = re.compile(r"(?:^|,)(?:([^=,()]+)=)?[^=,()]*\(([0-9]+(?:\.[0-9]+)?)\)", re.ASCII)
 _ID = re.compile(r"\([0-9]+\)$")
 
@@ -112,8 +112,16 @@ def read_limits(qos: str, associations: str, version: tuple[int, int] = (0, 0)) 
         for alike in of_qos.values()
         for limit in alike
     ]
+    below: dict[str, list[str]] = {}
+    for account in parents:
+        for above in accounting.accounts_above(account):
+            below.setdefault(above, []).append(account)
+    partitions: dict[tuple[str, str], set[str]] = {}
     for row in rows:
-        for limit, kinds in _of_association(row, rows, accounting):
+        partitions.setdefault((row["Account"], row["User"]), set()).add(row["Partition"])
+    for row in rows:
+        others = partitions[row["Account"], row["User"]]
+        for limit, kinds in _of_association(row, below.get(row["Account"], ()), others):
             before = (other for kind in kinds for other in of_qos.get((kind, limit.of), ()))
             limits.append(replace(limit, qos_with_it=frozenset(other.qos for other in before)))
     return replace(accounting, limits=tuple(limits))
@@ -176,21 +184,21 @@ def _owner(account: str, user: str, partition: str) -> str:
 
 
 def _of_association(
-    row: _Row, rows: Sequence[_Row], accounting: AccountingLimits
+    row: _Row, below: Collection[str], others: Collection[str]
 ) -> Iterator[tuple[ResourceLimit, Sequence[str]]]:
-    """The limits of one association, each with the kinds that go before it if a QOS has them."""
+    """The limits of one association, each with the kinds that go before it if a QOS has them.
+
+    Args:
+        row: The association.
+        below: Its account and those below.
+        others: The partitions of all associations of its account and user.
+    """
     account, user, partition = row["Account"], row["User"], row["Partition"]
     owner = _owner(account, user, partition)
-    below = (
-        [account]
-        if user
-        else [each for each in accounting.parents if account in accounting.accounts_above(each)]
-    )
-    others = {each["Partition"] for each in rows if (each["Account"], each["User"]) == (account, user)}
     whose = ResourceLimit(
         owner,
         0,
-        accounts=frozenset(below),
+        accounts=frozenset([account] if user else below),
         user=user,
         partitions=frozenset([partition] if partition else ()),
         not_partitions=frozenset(filter(None, () if partition else others)),

@@ -70,7 +70,7 @@ def ineligible_reason(
         return "the reservation that it asked for is over, and Slurm holds it"
     # A while later Slurm says of such a job that an administrator holds it.
     if _FAILED in job.dependency and "?" not in job.dependency:
-        return never_satisfied(managed, job, jobs.by_id)
+        return never_satisfied(managed, job, jobs)
     if job.hold is Hold.ADMIN:
         by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))
         return _LEFT_HELD if by_slurm else "held by an administrator"
@@ -81,7 +81,7 @@ def ineligible_reason(
     if isinstance(managed.phase, IneligiblePhase) and now < managed.phase.until_s < inf:
         return managed.reason
     if job.dependency and not satisfied(job, jobs):
-        return never_satisfied(managed, job, jobs.by_id) or "waits for jobs it depends on"
+        return never_satisfied(managed, job, jobs) or "waits for jobs it depends on"
     # The begin time of a job that was released once is of our making.
     if not managed.placed_once and job.begin_s > max(now, job.submit_s + 1):
         return "its begin time has not come"
@@ -99,7 +99,7 @@ def satisfied(job: SlurmJob, jobs: SeenJobs) -> bool:
     such a job is released, it looks at once. How all tasks of an array ended is left to it: it may have
     forgotten some.
     """
-    parts = re.split("[,?]", job.dependency)
+    parts = dict.fromkeys(re.split("[,?]", job.dependency))
     return (any if "?" in job.dependency else all)(_is_satisfied(part, job, jobs) for part in parts)
 
 
@@ -125,7 +125,7 @@ def _has_ended(job: SlurmJob) -> bool:
     return job.state is State.ENDED and not asks_for_requeue(job)
 
 
-def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, SlurmJob]) -> str:
+def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: SeenJobs) -> str:
     """Why the jobs that a job depends on can never let it start, in words; empty if they still may.
 
     Slurm itself says DependencyNeverSatisfied of jobs that nobody holds only, and forgets ended jobs after a
@@ -140,12 +140,11 @@ def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: Mapping[str, Slurm
         )
     if "?" in job.dependency:  # any one of them is enough
         return ""
-    for kind, number in _ON_JOBS.findall(job.dependency):
-        for other in jobs.values():
-            if other.state is not State.ENDED or asks_for_requeue(other):
-                continue
+    for kind, number in dict.fromkeys(_ON_JOBS.findall(job.dependency)):
+        alone = jobs.by_id.get(number)
+        for other in [*jobs.tasks_of.get(number, ()), *([alone] if alone else ())]:
             unwanted = (other.state_name == "COMPLETED") == (kind == "afternotok")
-            if unwanted and number in (other.job_id, other.array_id):
+            if unwanted and _has_ended(other):
                 return f"{words}, and job {other.job_id} is {other.state_name}"
     return ""
 

@@ -12,7 +12,7 @@ from slurm_plugin.client.accounting_limits import AccountingLimits, Counted, Res
 from slurm_plugin.client.slurm import Partition, SlurmJob
 from slurm_plugin.controller.managed_job import ManagedJob
 
-_LICENSE = re.compile(r"([^:@=]+)[^:=]*(?:[:=]([0-9]{1,9}))?", re.ASCII)
+_LICENSE = re.compile(r"([^:@=]+)(?:@[^:=]*)?(?:[:=]([0-9]{1,9}))?", re.ASCII)
 _OVER_PARTITION = "OverPartQOS"
 _COUNTS_BEFORE_START = "UsageFactorSafe"
 _IN_MINUTES = (Counted.MINUTES, Counted.SPENT)

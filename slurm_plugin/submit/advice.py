@@ -12,9 +12,9 @@ from slurm_plugin.config import Config
 from slurm_plugin.request import Request
 
 GUESS = "Dally can only guess what distance costs it"
-_COMMENT = re.compile(r"^\s*#.*$|\s#\s.*$", re.MULTILINE)
-_TRAP = r"(?:^|[;&({{])\s*trap\s(?:'[^']*'|\"[^\"]*\")?[^\n]*(?:\b(?:SIG)?{name}|\s{number})\b"
-_HANDLED_ELSEWHERE = r"\bSIG{name}\b|^\s*exec\s+(?:srun|\S*python[\d.]*)\b"
+_COMMENT = re.compile(r"^[^\S\n]*#.*$|\s#\s.*$", re.MULTILINE)
+_TRAP = re.compile(r"(?:^|[;&({])[^\S\n]*trap\s(?:'[^']*'|\"[^\"]*\")?(.*)", re.MULTILINE)
+_HANDLED_ELSEWHERE = r"\bSIG{name}\b|^[^\S\n]*exec\s+(?:srun|\S*python[\d.]*)\b"
 """In a script of another language, or a program in the shell's place; srun passes it on to its tasks."""
 
 
@@ -73,8 +73,10 @@ def handles(script: str, name: str) -> bool:
     """
     commands = _COMMENT.sub("", script)
     number = int(signal.Signals[f"SIG{name}"])
-    valid = f"{_TRAP}|{_HANDLED_ELSEWHERE}".format(name=name, number=number)
-    return re.search(valid, commands, re.MULTILINE) is not None
+    named = re.compile(rf"(?:\b(?:SIG)?{name}|\s{number})\b")
+    if any(named.search(found[1]) for found in _TRAP.finditer(commands)):
+        return True
+    return re.search(_HANDLED_ELSEWHERE.format(name=name), commands, re.MULTILINE) is not None
 
 
 def _models(config: Config) -> Collection[str] | None:

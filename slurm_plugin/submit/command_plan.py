@@ -9,11 +9,15 @@ the environment has of that name, or the default.
 
 import json
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from os.path import normpath
+
+from dally.config_text import parse_toml
+from dally.errors import InputError
 
 ReadFile = Callable[[str], str | None]
 """The text of a file that the script names; None if it cannot be read."""
@@ -21,16 +25,17 @@ ReadFile = Callable[[str], str | None]
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _CONTINUED = re.compile(r"\\\n")
 _SET = re.compile(r"(?<![\w.$\"'{-])(\w+)[-+*/%]?=|\b(?:for|read)\s+(\w+)", re.MULTILINE)
-_PLAIN = r"[\"']?([\w./-]+)[\"']?"
-_SET_PLAINLY = re.compile(rf"^(?:export\s+)?(\w+)={_PLAIN}\s*;?\s*$", re.MULTILINE)
+_PLAIN = r"[\"']?([\w./-]{1,255})[\"']?"
+_SET_PLAINLY = re.compile(rf"^(?:export\s+)?(\w+)={_PLAIN}(?:[^\S\n]*;)?[^\S\n]*$", re.MULTILINE)
 _DEFAULT = re.compile(rf"\$\{{([A-Za-z_]\w*):-{_PLAIN}\}}")
 _OWN_DEFAULT = re.compile(rf"^((?:export\s+)?(\w+)=)[\"']?\$\{{\2:-{_PLAIN}\}}[\"']?", re.MULTILINE)
 """As in `TP=${TP:-8}`."""
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_HERE = re.compile(r"^(.*<<-?[ \t]*([\"']?)(\w+)\2.*)\n((?:.*\n)*?)[ \t]*\3[ \t]*$", re.MULTILINE)
-"""A here-document: its command, quote, last word and text."""
+_HERE = re.compile(r"<<-?[ \t]*([\"']?)(\w+)\1")
+"""Where a here-document is announced: its quote and last word."""
 _INTO = re.compile(r"(?:(?<![0-9>])>\|?|\btee\s)\s*[\"']?([^\s\"'<>|;&]+)")
 _USED = re.compile(r"\$\w+|\$\{\w+\}")
+_LONGEST_PROBLEM = 200
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 _VALUE = r"(?:\s*=\s*|\s+)[\"']?(?!--)(\$\([^\n)]{0,99}\)+|[^\s\"'();&|<>]+)"
 
@@ -133,7 +138,7 @@ def read_command(
                 return found
         return _deepspeed(parts, read_any, gpus)
     except _UnclearError as error:
-        return CommandPlan(problem=str(error))
+        return CommandPlan(problem=str(error)[:_LONGEST_PROBLEM])
 
 
 def _with_defaults(text: str, variables: Mapping[str, str]) -> str:
@@ -152,6 +157,8 @@ class _Script:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._often = Counter(name for names in _SET.findall(text) for name in names)
+        self._plainly: dict[str, str] = dict(_SET_PLAINLY.findall(text))
 
     def option(self, name: str, dashes: str = "--") -> str | None:
         """The value of an option; None if it is not there.
@@ -184,20 +191,22 @@ class _Script:
         Raises:
             _UnclearError: It writes the file twice, or with a value that only the shell knows.
         """
-        found = [here for here in _HERE.finditer(self._text) if self._writes(here[1], file)]
+        place = normpath(file)
+        found = [here for here in _here_documents(self._text) if self._into(here[0]) == place]
         if not found:
             return None
         if len(found) > 1:
             raise _UnclearError(f"{file} is written twice")
-        quote, text = found[0][2], found[0][4]
+        _, quote, text = found[0]
         return text if quote else _USED.sub(lambda used: self._plain(f"a value in {file}", used[0]), text)
 
-    def _writes(self, command: str, file: str) -> bool:
+    def _into(self, command: str) -> str:
+        """The file into which a command writes; empty if that cannot be told."""
         into = _INTO.search(command)
         try:
-            return into is not None and normpath(self._plain(file, into[1])) == normpath(file)
+            return normpath(self._plain("a file", into[1])) if into else ""
         except _UnclearError:
-            return False
+            return ""
 
     def _plain(self, name: str, value: str) -> str:
         """A value with its variable replaced, if the script sets that just once, to something plain."""
@@ -206,11 +215,25 @@ class _Script:
             if "$" in value or "`" in value:
                 raise _UnclearError(f"{name} is {value}")
             return value
-        often = sum(variable[1] in names for names in _SET.findall(self._text))
-        plainly: dict[str, str] = dict(_SET_PLAINLY.findall(self._text))
-        if often != 1 or variable[1] not in plainly:
+        if self._often[variable[1]] != 1 or variable[1] not in self._plainly:
             raise _UnclearError(f"{name} is {value}")
-        return plainly[variable[1]]
+        return self._plainly[variable[1]]
+
+
+def _here_documents(script: str) -> Iterator[tuple[str, str, str]]:
+    """The here-documents of a script: the line that announces it, the quote of its last word, its text."""
+    lines = script.split("\n")
+    places: dict[str, list[int]] = {}
+    for at, line in enumerate(lines):
+        places.setdefault(line.strip(" \t"), []).append(at)
+    at = -1
+    while (at := at + 1) < len(lines):
+        for begin in reversed([*_HERE.finditer(lines[at])]):
+            ends = places.get(begin[2], [])
+            if (later := bisect_right(ends, at)) < len(ends):
+                yield lines[at], begin[1], "".join(f"{line}\n" for line in lines[at + 1 : ends[later]])
+                at = ends[later]
+                break
 
 
 def _spelled(name: str) -> str:
@@ -371,6 +394,6 @@ def _toml(file: str, read_file: ReadFile) -> Mapping[str, Mapping[str, object]]:
     try:
         if text is None:
             raise _UnclearError(f"{file} cannot be read")
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        return parse_toml(text)
+    except InputError:
         raise _UnclearError(f"{file} cannot be read") from None

@@ -38,7 +38,7 @@ from workloads import recorder
 _HEALTH_TIMEOUT_S = 1.0
 _LONGEST_BYTES = 2**28
 _HELP_TIMEOUT_S = 10.0
-_HELP_OPTION = re.compile(r"^\s+(?:-\w,?\s+)?--([\w-]+)(\[?=)?", re.MULTILINE)
+_HELP_OPTION = re.compile(r"^[ \t]+(?:-\w,?[ \t]+)?--([\w-]+)(\[?=)?", re.MULTILINE)
 
 _USAGE = """\
 Usage: dally-sbatch [OPTIONS of Dally and of sbatch, in any order] SCRIPT [ARGUMENTS]

@@ -96,23 +96,24 @@ def split_words(words: Sequence[str], own: Mapping[str, HasArg], more_options: M
         more_options: Asked once, when an option is known neither here nor there.
     """
     found: list[Option] = []
-    left = list(words)
+    at = 0
     more: Mapping[str, HasArg] | None = None
-    while left and left[0] not in ("-", "--") and left[0].startswith("-"):
-        if left[0].startswith("--"):
-            name, equals, value = left[0][2:].partition("=")
+    while at < len(words) and (word := words[at]) not in ("-", "--") and word.startswith("-"):
+        following = words[at + 1 : at + 2]
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
             is_known = name in own or any(known.startswith(name) for known in _KNOWN)
             if more is None and not is_known:
                 more = more_options()
             name, has_arg = _full_name(name, {**own, **(more or {})})
-            read = [Option(name, value if equals else None, (left[0],))]
-            if has_arg is HasArg.REQUIRED and not equals and len(left) > 1:
-                read = [Option(name, left[1], (left[0], left[1]))]
+            read = [Option(name, value if equals else None, (word,))]
+            if has_arg is HasArg.REQUIRED and not equals and following:
+                read = [Option(name, following[0], (word, following[0]))]
         else:
-            read = _letters(left[0][1:], left[1:2])
+            read = _letters(word[1:], following)
         found += read
-        del left[: sum(len(option.words) for option in read)]
-    return Words(tuple(found), tuple(left))
+        at += sum(len(option.words) for option in read)
+    return Words(tuple(found), tuple(words[at:]))
 
 
 def is_known(name: str) -> bool:

@@ -44,6 +44,8 @@ _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2})")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 _UNREAD = re.compile(r"^(#PBS|#BSUB)\s*-", re.MULTILINE)
 _OFTEN_MISPLACED = ("model", "checkpoint-signal")
+_MOST_BYTES = 4 << 20
+"""Of a script that are read: Slurm takes no longer one, unless a site raises its max_script_size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def read_submission(
     positional = line.rest[1:] if line.rest[:1] == ("--",) else line.rest
     _refuse_script(given, bool(positional) or "wrap" in given)
     stdin = None if positional or "wrap" in given else read_stdin()
-    script = "" if stdin is None else stdin.decode("utf-8", "surrogateescape")
+    script = "" if stdin is None else stdin[:_MOST_BYTES].decode("utf-8", "surrogateescape")
     if positional and positional[0] != ":":
         script = _read_script(positional[0], given.get("chdir"), variables.get("PATH", ""))
     lines = split_words(marked_words(script, "#SBATCH", "#SLURM"), {}, more_options)
@@ -281,7 +283,8 @@ def _read_script(name: str, chdir: str | None, path: str) -> str:
     folders = [""] if name.startswith((".", "/")) else [chdir or "", *path.split(os.pathsep), ""]
     file = next((Path(folder, name) for folder in folders if Path(folder, name).is_file()), Path(name))
     try:
-        return file.read_bytes().decode("utf-8", "surrogateescape")
+        with file.open("rb") as opened:
+            return opened.read(_MOST_BYTES).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise InputError(f"cannot read the script {name!r}: {error.strerror}") from error
 
@@ -314,10 +317,11 @@ def _words_of_line(line: str, options: str) -> list[str]:
     Quotes keep words together, `#` outside of them begins a comment, and a backslash takes the next character
     as it is, in quotes of either kind, too.
     """
-    words, word, quote, is_escaped = list[str](), "", "", False
+    words, word, quote, is_escaped = list[str](), list[str](), "", False
     for char in options:
         if is_escaped or (quote and char not in (quote, "\\")):
-            word, is_escaped = word + char, False
+            word.append(char)
+            is_escaped = False
         elif char == "\\":
             is_escaped = True
         elif quote:
@@ -327,12 +331,13 @@ def _words_of_line(line: str, options: str) -> list[str]:
         elif char == "#":
             break
         elif not char.isspace():
-            word += char
+            word.append(char)
         elif word:
-            words, word = [*words, word], ""
+            words.append("".join(word))
+            word.clear()
     if quote:
-        raise InputError(f"the quote {quote} is not closed in {line.strip()!r}")
-    return [*words, word] if word else words
+        raise InputError(f"the quote {quote} is not closed in {line.strip()[:120]!r}")
+    return [*words, "".join(word)] if word else words
 
 
 def _dally_lines(script: str) -> dict[str, str | None]:

@@ -21,6 +21,7 @@ from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState
+from dally.words import span
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
@@ -34,6 +35,7 @@ from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressRepo
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.spent_minutes import SpentMinutes
 from slurm_plugin.controller.time_limits import TimeLimits
+from slurm_plugin.controller.wall_clock import JUMP_S, WallClock, moved
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
 """Pauses before each look at jobs just released or requeued, seconds; later looks belong to later cycles."""
@@ -69,21 +71,6 @@ def collecting_no_garbage() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-class MonotonicClock:
-    """Seconds since 1970 that never go back, whatever the machine's clock does; also over restarts.
-
-    Args:
-        last_s: The last time given before.
-    """
-
-    def __init__(self, last_s: float = 0.0) -> None:
-        self._offset_s = max(time.time(), last_s) - time.monotonic()
-
-    def __call__(self) -> float:
-        """Now."""
-        return time.monotonic() + self._offset_s
 
 
 @dataclass(slots=True)
@@ -127,6 +114,8 @@ class Controller:
         sleep: Waits some seconds.
         at: Told of each step, by name; for tests that stop there.
         progress_files: Reads what jobs report; None: on a thread.
+        moved_s: By how much its clock was set since the journal was written, seconds; None: as far as the
+            journal is ahead of it.
     """
 
     def __init__(
@@ -141,11 +130,12 @@ class Controller:
         sleep: Callable[[float], None] = time.sleep,
         at: Callable[[str], None] = lambda step: None,
         progress_files: ProgressFiles | None = None,
+        moved_s: float | None = None,
     ) -> None:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
         self._mode = mode or ControllerMode()
-        self._clock = clock or MonotonicClock(memory.now_s)
+        self._clock = clock or WallClock(memory.now_s)
         self._sleep, self._at = sleep, at
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
@@ -153,6 +143,9 @@ class Controller:
         self._beliefs_written_s = -inf
         self._rules_due_s, self._unread = -inf, dict[str, str]()
         now = self._clock()
+        moved_s = min(0.0, now - memory.now_s) if moved_s is None else moved_s
+        if abs(moved_s) >= JUMP_S:
+            memory = self._moved(memory, moved_s, now)
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
         self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
@@ -169,6 +162,16 @@ class Controller:
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.reconciler.recall(memory.managed_jobs, now)
+        if moved_s:
+            self.reconciler.changed.update(self.reconciler.managed_jobs)
+
+    def _moved(self, memory: JournalContents, by_s: float, now: float) -> JournalContents:
+        """What is remembered, by a clock that was set: times of jobs are moved, the policy begins anew."""
+        side = "ahead" if by_s > 0 else "back"
+        reason = f"the clock was set {side} by {span(abs(by_s))}: times of jobs go with it"
+        self._journal.write(now, "clock_followed", by_s=round(by_s, 3), reason=reason)
+        jobs = {job_id: moved(managed, by_s) for job_id, managed in memory.managed_jobs.items()}
+        return replace(memory, managed_jobs=jobs, policy="")
 
     def _scheduler(
         self, topology: Topology, profiles: ProfileSet | None, memory: JournalContents, now: float

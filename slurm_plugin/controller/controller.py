@@ -35,6 +35,7 @@ from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressRepo
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.spent_minutes import SpentMinutes
 from slurm_plugin.controller.time_limits import TimeLimits
+from slurm_plugin.controller.vanished_jobs import GONE_S, VanishedJobs
 from slurm_plugin.controller.wall_clock import JUMP_S, WallClock, moved
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
@@ -140,6 +141,7 @@ class Controller:
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
+        self._vanished, self._is_first = VanishedJobs(), True
         self._beliefs_written_s = -inf
         self._rules_due_s, self._unread = -inf, dict[str, str]()
         now = self._clock()
@@ -289,6 +291,8 @@ class Controller:
                 self._recording.flush()
 
     def _cycle(self) -> float:
+        if self._is_first:
+            self._await_known_jobs()
         began_s = time.perf_counter()
         now = self._clock()
         self._at("cycle")
@@ -315,6 +319,12 @@ class Controller:
         due_s = next_due_s(self.reconciler.managed_jobs.values(), now, self._config.restart_gap_s)
         return min(wakeup_s, due_s)
 
+    def _await_known_jobs(self) -> None:
+        """Leave Slurm a while before the first look if it lacks jobs of the journal."""
+        if self.reconciler.managed_jobs.keys() - {job.job_id for job in self._slurm.jobs()}:
+            self._sleep(GONE_S)
+        self._is_first = False
+
     def _read_rules(self, now: float) -> None:
         """Read limits and blocks now and then; those read last hold while they cannot be read."""
         if now < self._rules_due_s:
@@ -337,7 +347,8 @@ class Controller:
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
-        jobs, self._nodes, reservations, partitions = self._slurm.look()
+        shown, self._nodes, reservations, partitions = self._slurm.look()
+        jobs = self._vanished.restored(shown, now)
         self.reconciler.know_partitions(partitions)
         self._spent.refresh(jobs, now)
         if any(job.licenses and job.state is State.PENDING for job in jobs):

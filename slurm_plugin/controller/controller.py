@@ -26,6 +26,7 @@ from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, S
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.annotations import Annotations
+from slurm_plugin.controller.ended_jobs import EndedJobs
 from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import ON_GPUS, StartingPhase, StoppingPhase
@@ -150,7 +151,9 @@ class Controller:
             memory = self._moved(memory, moved_s, now)
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
-        self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
+        self.reconciler = Reconciler(
+            self.scheduler, config, journal.write, self._mode.shadow, EndedJobs(journal, slurm).ended_as
+        )
         self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
         self._spent = SpentMinutes(slurm, self.reconciler.conditions)
         conditions = self.reconciler.conditions

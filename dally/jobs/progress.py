@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import isfinite
 from typing import Any
 
 from dally.errors import InputError
@@ -15,7 +14,8 @@ KEPT_S = 600.0
 """Seconds of training on which a throughput rests at most: what was long ago counts less."""
 
 MOST_THROUGHPUTS = 16
-_MOST = 1e18
+_LEAST, _MOST = 1e-9, 1e18
+"""Numbers nearer to 0, or larger, are of no training, and could not be divided by each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,11 @@ def parse_report(data: bytes, written_s: float) -> ProgressReport:
         value = said.get(name)
         if value is None:
             continue
-        number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else -1.0
-        if not isfinite(number) or abs(number) > _MOST or (number < 0 and name != "loss"):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        least = -_MOST if name == "loss" else _LEAST
+        if not is_number or not (value == 0 or least <= value <= _MOST):
             raise InputError(f"{name} is no number of 0 or more")
+        number = float(value)
         found["t" if name == "time" else name] = number
     if "samples" not in found and "step_s" not in found:
         raise InputError("it has no samples")

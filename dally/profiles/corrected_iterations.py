@@ -14,8 +14,8 @@ from dally.profiles.learnt_costs import LONGEST_STEP_S, SHORTEST_STEP_S, Belief,
 from dally.profiles.profile_error import ProfileError
 from dally.profiles.step_factors import CALCULATED, UNKNOWN, PoolName, Prior, pool_of_itself, prior_of
 
-CostGroup = tuple[str, int | None, TrainingPlan | None, str]
-"""Model, batch, plan, and the job itself if it names no model and has told step times."""
+CostGroup = tuple[str, int | None, TrainingPlan | None, str, str | None]
+"""Model, batch, plan, the job itself if it names no model and has told steps, its user if his jobs have."""
 
 
 class CorrectedIterations(GangIterations, ABC):
@@ -48,7 +48,7 @@ class CorrectedIterations(GangIterations, ABC):
     def group(self, job: Job) -> CostGroup:
         """What jobs have in common that cost the same on the same GPUs, as long as they report nothing."""
         alone = not job.model and self.learnt is not None and self.learnt.has_told(job.job_id)
-        return job.model, job.batch, job.plan, job.job_id if alone else ""
+        return job.model, job.batch, job.plan, job.job_id if alone else "", self.believer(job)
 
     @property
     def revision(self) -> int:
@@ -99,13 +99,16 @@ class CorrectedIterations(GangIterations, ABC):
             key = self.plan_key(job, allocation)
             slowest = _slowest(self._plan_parts(key))
             raw = self._plan_parts(key, corrected=False)[slowest]
-            name, certainty = plan_pool(job.model, job.plan, slowest), CALCULATED
+            name, certainty = plan_pool(job.model, job.plan, slowest, job.user), CALCULATED
         elif parts := self._parts(*by_profile):
             slowest = _slowest(parts)
             raw = self._parts(*by_profile, corrected=False)[slowest]
             profile = self._profile(job.model, slowest, None, shape.gpus, spread.plan, spread.precision)
             assert profile is not None, "it is a part"
-            name, certainty = (job.model, slowest), prior_of(profile.provenance.mode, raw.extrapolated)
+            name, certainty = (
+                (job.model, slowest, job.user),
+                prior_of(profile.provenance.mode, raw.extrapolated),
+            )
         elif len(shape.gpu_types) > 1:
             return False
         else:
@@ -135,9 +138,9 @@ class CorrectedIterations(GangIterations, ABC):
         if self.learnt is None:
             return None
         if job.plan is not None and self.plan_gap(job) == "":
-            return self.learnt.belief(plan_pool(job.model, job.plan, gpu_type))
+            return self.learnt.belief(plan_pool(job.model, job.plan, gpu_type, job.user))
         known = self._profile(job.model, gpu_type) is not None
-        return self.learnt.belief((job.model, gpu_type) if known else unknown_pool(job, job.gpus))
+        return self.learnt.belief((job.model, gpu_type, job.user) if known else unknown_pool(job, job.gpus))
 
     def _far(self, job: Job, gpus: int, level: int, machines: int) -> float:
         """How many times longer a gang without a profile is assumed to take than close together.
@@ -157,5 +160,5 @@ def _slowest(parts: Mapping[str, Prediction]) -> str:
 
 
 def unknown_pool(job: Job, gpus: int) -> PoolName:
-    """What a job without a profile has in common with: those of its model, or name, and size."""
-    return job.model or pool_of_itself(job.job_id), f"{gpus} GPUs"
+    """What a job without a profile has in common with: those of its user, model and size."""
+    return job.model or pool_of_itself(job.job_id), f"{gpus} GPUs", job.user

@@ -94,10 +94,12 @@ class CostModel(CorrectedIterations):
         self._costs: dict[tuple[str, Gang, GangSpread, float], Cost] = {}
         self._plan_costs: dict[tuple[*PlanKey, Gang], Cost] = {}
         self._learning_costs: dict[tuple[str, Gang, float, GangSpread, int], Cost] = {}
-        self._best_s: dict[tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None], float] = {}
+        self._best_s: dict[
+            tuple[str, Gang, float, tuple[TrainingPlan, int | None] | None, str | None], float
+        ] = {}
         self._restarts: dict[tuple[str, str | None], Restart] = {}
         self._type_speeds: dict[tuple[*CostGroup, Gang], Mapping[str, float]] = {}
-        self._worker_speeds: dict[tuple[str, str | None], Mapping[str, float]] = {}
+        self._worker_speeds: dict[tuple[str, str | None, str | None], Mapping[str, float]] = {}
         self._filters: set[frozenset[str]] = set()
         self._restarts_as = self
 
@@ -324,7 +326,7 @@ class CostModel(CorrectedIterations):
         """
         if self.plan_gap(job) == "":
             return self._relative_speeds(job, self._plan_compute_s(job))
-        key = job.model, job.gpu_type
+        key = job.model, job.gpu_type, self.believer(job)
         if key not in self._worker_speeds:
             reference = self._profile_batch(job)
             profiles = {
@@ -334,7 +336,7 @@ class CostModel(CorrectedIterations):
             compute_s = {
                 gpu_type: compute_pass(profile, batch_factor(profile, 1.0, reference)).total_s
                 * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
-                * (1.0 if self.learnt is None else self.learnt.pace((job.model, gpu_type)))
+                * (1.0 if self.learnt is None else self.learnt.pace((job.model, gpu_type, job.user)))
                 for gpu_type, profile in profiles.items()
                 if profile is not None
             }
@@ -347,7 +349,11 @@ class CostModel(CorrectedIterations):
         return {
             gpu_type: plan_compute_s(job.model, job.plan, job.batch or 0, gpu_type)
             * (1.0 if self.error is None else self.error.pace(job.model, gpu_type))
-            * (1.0 if self.learnt is None else self.learnt.pace(plan_pool(job.model, job.plan, gpu_type)))
+            * (
+                1.0
+                if self.learnt is None
+                else self.learnt.pace(plan_pool(job.model, job.plan, gpu_type, job.user))
+            )
             for gpu_type in self._idle.accepted(job)
         }
 
@@ -449,7 +455,7 @@ class CostModel(CorrectedIterations):
     def _relative(self, job: Job, prediction: Prediction, worth: float = 1.0) -> Cost:
         """An iteration against that of the best placement."""
         plan = None if job.plan is None else (job.plan, job.batch)
-        key = job.model, job.gang, self._local_batch(job, job.gpus), plan
+        key = job.model, job.gang, self._local_batch(job, job.gpus), plan, self.believer(job)
         if key not in self._best_s:
             best = [self.prediction(job, place) for place in self._idle.best_placements(job.gang)]
             self._best_s[key] = min(other.iteration_s for other in best if other is not None)

@@ -26,7 +26,7 @@ _REMEMBERED = 64
 _REMEMBERED_RANKS = 4096
 """Allocations for which it is remembered where their ranks are."""
 
-PlanKey = tuple[str, TrainingPlan, int, RankPlacement]
+PlanKey = tuple[str, TrainingPlan, int, RankPlacement, str | None]
 """Model, plan, batch and where the ranks are: all that an iteration depends on which goes by a plan."""
 
 
@@ -39,6 +39,7 @@ class GangSpread(NamedTuple):
         ranks: Where its ranks are, for a model whose profile has events.
         plan: How the job trains, for such a model; None if it does not say.
         precision: In which it computes, for such a model; None if it does not say.
+        user: Whose step times correct it; None: what users agree on does.
     """
 
     shape: Shape
@@ -46,6 +47,7 @@ class GangSpread(NamedTuple):
     ranks: RankPlacement | None = None
     plan: str | None = None
     precision: str | None = None
+    user: str | None = None
 
 
 class Split(StrEnum):
@@ -169,7 +171,11 @@ class GangIterations:
     def plan_key(self, job: Job, allocation: Allocation) -> PlanKey:
         """All that an iteration depends on which goes by a plan."""
         assert job.plan is not None, "it goes by its plan"
-        return job.model, job.plan, job.batch or 0, self._placed(allocation)
+        return job.model, job.plan, job.batch or 0, self._placed(allocation), self.believer(job)
+
+    def believer(self, job: Job) -> str | None:
+        """The user whose step times correct predictions of a job; None: what users agree on does."""
+        return job.user if self.learnt is not None and job.user in self.learnt.users else None
 
     def _predict_plan(self, key: PlanKey, stretch: float = 1.0) -> Prediction:
         """The iteration of a gang by its plan: its slowest GPU type's, as all have the same batch."""
@@ -184,7 +190,7 @@ class GangIterations:
         self, key: PlanKey, stretch: float = 1.0, corrected: bool = True
     ) -> Mapping[str, Prediction]:
         """The iteration of a gang that goes by its plan, as each of its GPU types would have it."""
-        model, plan, batch, ranks = key
+        model, plan, batch, ranks, user = key
         parts = {
             name: predict_by_plan(training_step(model, plan, batch, name, ranks), ranks.lowest, stretch)
             for name in ranks.gpu_types
@@ -193,7 +199,7 @@ class GangIterations:
             parts = {name: self.error.believed(part, model, name) for name, part in parts.items()}
         if self.learnt is not None and corrected:
             parts = {
-                name: self.learnt.corrected(part, plan_pool(model, plan, name), ranks.level)
+                name: self.learnt.corrected(part, plan_pool(model, plan, name, user), ranks.level)
                 for name, part in parts.items()
             }
         return parts
@@ -208,6 +214,8 @@ class GangIterations:
             if key not in self._on_one_machine:
                 self._on_one_machine[key] = self._spread(allocation)
             spread = self._on_one_machine[key]
+        if (user := self.believer(job)) is not None:
+            spread = spread._replace(user=user)
         if self.profiles is None or job.model not in self.profiles.with_events:
             return spread
         return spread._replace(
@@ -278,7 +286,7 @@ class GangIterations:
         corrected: bool = True,
     ) -> Mapping[str, Prediction]:
         """The iteration of a gang as the profile of each of its GPU types has it; none where one has none."""
-        shape, _, ranks, plan, precision = spread
+        shape, _, ranks, plan, precision, user = spread
         samples = batch * reference if reference else None
         parts = dict[str, Prediction]()
         for gpu_type in shape.gpu_types:
@@ -289,7 +297,7 @@ class GangIterations:
             if self.error is not None:
                 part = self.error.believed(part, model, gpu_type)
             if self.learnt is not None and corrected:
-                part = self.learnt.corrected(part, (model, gpu_type), shape.level)
+                part = self.learnt.corrected(part, (model, gpu_type, user), shape.level)
             parts[gpu_type] = part
         return parts
 
@@ -304,9 +312,9 @@ def _precision(job: Job) -> str | None:
     return None if job.plan is None else job.plan.precision
 
 
-def plan_pool(model: str, plan: TrainingPlan, gpu_type: str) -> PoolName:
-    """What jobs of one plan learn from each other's step times."""
-    return f"{model} {plan}", gpu_type
+def plan_pool(model: str, plan: TrainingPlan, gpu_type: str, user: str | None) -> PoolName:
+    """What a user's jobs of one plan learn from each other's step times."""
+    return f"{model} {plan}", gpu_type, user
 
 
 def gpus_of(job: Job, allocation: Allocation) -> int:

@@ -1,18 +1,29 @@
 """Corrects predicted iterations by the step times of running jobs, and says how sure that is.
 
+What a user's jobs tell counts for his jobs, and for those of others as far as other users' jobs agree.
 The arithmetic, and what is assumed, is in `dally.profiles.step_factors`.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from math import exp, log, sqrt
 from typing import Any
 
 from dally.profiles.iteration import Prediction
-from dally.profiles.step_factors import FREE_SPREAD, FactorPool, JobSums, PoolName, Prior, pool_of_itself
+from dally.profiles.step_factors import (
+    FREE_SPREAD,
+    FactorPool,
+    JobSums,
+    PoolName,
+    Prior,
+    agreed,
+    pool_of_itself,
+)
 from dally.words import plural, share
 
-SCHEMA = 1
+SCHEMA = 2
+"""In 1 all users' jobs taught one factor."""
 
 RUN_SPREAD = 0.05
 """Standard deviation (of a logarithm, as all here) of a job's step times in the same place, run by run."""
@@ -83,6 +94,7 @@ class Belief:
     Attributes:
         model: The model, or a job that names none.
         gpu_type: Its GPU type; without a profile, how many GPUs of any type, such as `8 GPUs`.
+        user: Whose jobs; None for what all users' jobs agree on.
         pace: c, 1 as predicted.
         pace_sigma: Standard deviation of its logarithm.
         waiting: w at each level.
@@ -93,6 +105,7 @@ class Belief:
 
     model: str
     gpu_type: str
+    user: str | None
     pace: float
     pace_sigma: float
     waiting: tuple[float, ...]
@@ -111,6 +124,7 @@ class LearntCosts:
     Attributes:
         revision: Grows with each change of what is believed.
         given_up: How many pools that were believed are so no more: what they corrected costs as predicted.
+        users: Those whose jobs have told anything.
         checks: Of jobs that told: their step time now against what was expected.
         is_saved: Whether nothing has happened since somebody who keeps snapshots set this.
     """
@@ -120,27 +134,30 @@ class LearntCosts:
         self._pools: dict[PoolName, FactorPool] = {}
         self._jobs: dict[str, JobSums] = {}
         self._believed: dict[PoolName, tuple[float, tuple[float, ...]]] = {}
+        self.users: set[str | None] = set()
         self.checks: dict[str, StepCheck] = {}
         self.revision = self.given_up = 0
         self.is_saved = True
 
     def corrected(self, prediction: Prediction, name: PoolName, level: int) -> Prediction:
         """An iteration as it is believed to be."""
-        believed = self._believed.get(name)
-        if believed is None:
-            return prediction
-        pace, waits = believed
+        pace, waits = self._factors(name)
         compute_s = pace * (prediction.iteration_s - prediction.exposed_s)
         exposed_s = pace * waits[level] * prediction.exposed_s
         return replace(prediction, iteration_s=compute_s + exposed_s, exposed_s=exposed_s)
 
     def pace(self, name: PoolName) -> float:
         """The factor of what GPUs compute."""
-        return self._believed[name][0] if name in self._believed else 1.0
+        return self._factors(name)[0]
 
     def waiting(self, name: PoolName, level: int) -> float:
         """The factor of waiting at a level."""
-        return self._believed[name][1][level] if name in self._believed else 1.0
+        return self._factors(name)[1][level]
+
+    def _factors(self, name: PoolName) -> tuple[float, tuple[float, ...]]:
+        """As they are believed for a user's jobs: by his own, else as users agree, else as predicted."""
+        own = self._believed.get(name)
+        return own or self._believed.get((*name[:2], None)) or (1.0, (1.0,) * self._levels)
 
     def observe(
         self,
@@ -171,7 +188,13 @@ class LearntCosts:
             Whether something else is believed now.
         """
         self.is_saved, given_up = False, self.given_up
-        pool = self._pools.pop(name, None) or FactorPool(self._levels, prior, gpu_type)
+        model, kind, user = name
+        is_new = user not in self.users
+        self.users.add(user)
+        pool = self._pools.pop(name, None)
+        if pool is None:
+            pool = FactorPool(self._levels, prior, gpu_type)
+            pool.start_from(agreed([*self._voices(model, kind).values()], 1 + self._levels))
         pool.add_gpu_type(gpu_type)
         self._pools[name] = pool  # now the last to be forgotten
         job = self._jobs.get(job_id)
@@ -185,7 +208,7 @@ class LearntCosts:
             job.since_s = since_s
             self._jobs[job_id] = job
             self._forget()
-            changed = self._believe(name) or self.given_up != given_up
+            changed = self._agree(model, kind) or self.given_up != given_up or is_new
             self.revision += changed
             return changed
         before = self.checks.get(job_id)
@@ -229,10 +252,29 @@ class LearntCosts:
         job.rows, job.squares, job.products = trial.rows, trial.squares, trial.products
         return check
 
-    def _believe(self, name: PoolName) -> bool:
-        """Believe what a pool says now, if that is not nearly what is believed."""
-        found = self._pools[name].factors()
-        known = self._believed.get(name, (1.0, (1.0,) * self._levels))
+    def _voices(self, model: str, kind: str) -> dict[str | None, list[float]]:
+        """What the jobs of each user say."""
+        return {name[2]: pool.voice for name, pool in self._pools.items() if name[:2] == (model, kind)}
+
+    def _start_all(self, model: str, kind: str) -> list[float]:
+        """Have each user's factors start from what the others agree on; what they all agree on."""
+        voices, size = self._voices(model, kind), 1 + self._levels
+        for user in voices:
+            others = [voice for other, voice in voices.items() if other != user]
+            self._pools[model, kind, user].start_from(agreed(others, size))
+        return agreed([*voices.values()], size)
+
+    def _agree(self, model: str, kind: str) -> bool:
+        """Believe what the jobs of users say now, if that is not nearly what is believed."""
+        pace, *waits = self._start_all(model, kind)
+        changed = self._believe((model, kind, None), (exp(pace), tuple(map(exp, waits))))
+        for name, pool in self._pools.items():
+            if name[:2] == (model, kind):
+                changed |= self._believe(name, pool.factors())
+        return changed
+
+    def _believe(self, name: PoolName, found: tuple[float, tuple[float, ...]]) -> bool:
+        known = self._factors(name)
         pairs = zip((found[0], *found[1]), (known[0], *known[1]), strict=True)
         if all(abs(log(now / before)) < WORTH_TELLING for now, before in pairs):
             return False
@@ -248,9 +290,10 @@ class LearntCosts:
         self.is_saved = False
 
     def _forget(self) -> None:
-        """Keep to a bounded size: what was observed longest ago goes."""
+        """Keep to a bounded size: of the user who has most, what was observed longest ago goes."""
         while len(self._pools) > MOST_POOLS:
-            name = next(iter(self._pools))
+            counts = Counter(user for _, _, user in self._pools)
+            name = next(name for name in self._pools if counts[name[2]] == max(counts.values()))
             self._give_up(name)
             for job_id in [job_id for job_id, job in self._jobs.items() if job.pool == name]:
                 self.left(job_id)
@@ -260,6 +303,10 @@ class LearntCosts:
     def _give_up(self, name: PoolName) -> None:
         self._pools.pop(name, None)
         self.given_up += self._believed.pop(name, None) is not None
+        if any(other[:2] == name[:2] for other in self._pools):
+            self.given_up += self._agree(*name[:2])
+        else:
+            self._believed.pop((*name[:2], None), None)
 
     def has_told(self, job_id: str) -> bool:
         """Whether a job has told of its steps, and has not left."""
@@ -275,12 +322,22 @@ class LearntCosts:
         return check
 
     def beliefs(self) -> list[Belief]:
-        """What is believed of each pool, those last observed last."""
-        return [self._belief(name, pool) for name, pool in self._pools.items()]
+        """What is believed of each user's jobs, those last observed last, then on what users agree."""
+        agreed_on = [name for name in self._believed if name[2] is None]
+        return [belief for name in (*self._pools, *agreed_on) if (belief := self.belief(name))]
 
     def belief(self, name: PoolName) -> Belief | None:
-        """What is believed of one pool; None if nothing was observed."""
-        return self._belief(name, self._pools[name]) if name in self._pools else None
+        """What is believed of one pool; None if nothing was observed, or users do not agree."""
+        if name in self._pools:
+            return self._belief(name, self._pools[name])
+        common = (*name[:2], None)
+        if common not in self._believed:
+            return None
+        pools = [pool for other, pool in self._pools.items() if other[:2] == name[:2]]
+        vague = FactorPool(self._levels, pools[0].prior)
+        vague.runs, vague.jobs = sum(pool.runs for pool in pools), sum(pool.jobs for pool in pools)
+        pace, waiting = self._believed[common]
+        return replace(self._belief(common, vague), pace=pace, waiting=waiting)
 
     def _belief(self, name: PoolName, pool: FactorPool) -> Belief:
         pace, waits = pool.factors()
@@ -317,10 +374,10 @@ class LearntCosts:
                 f"it is of a cluster with {plural(learnt['levels'], 'level')}, this one has {self._levels}"
             )
         pools = {}
-        for model, gpu_type, prior, precision, shift, jobs, runs, *gpu_types in learnt["pools"]:
-            pool = pools[model, gpu_type] = FactorPool(self._levels, Prior(**prior))
+        for model, gpu_type, user, prior, precision, shift, jobs, runs, gpu_types in learnt["pools"]:
+            pool = pools[model, gpu_type, user] = FactorPool(self._levels, Prior(**prior))
             pool.precision, pool.shift, pool.jobs, pool.runs = precision, shift, jobs, runs
-            pool.gpu_types = gpu_types[0] if gpu_types else [""]  # earlier versions knew of one pace only
+            pool.gpu_types = gpu_types
             if len(shift) != 1 + self._levels + len(pool.gpu_types):
                 raise ValueError(f"the factors of {model} are {len(shift)}, for other levels and GPU types")
             pool.solve()
@@ -329,8 +386,11 @@ class LearntCosts:
             for job_id, told in learnt["jobs"].items()
         }
         checks = {job_id: StepCheck(**check) for job_id, check in learnt["checks"].items()}
-        believed = {(model, kind): (pace, tuple(waits)) for model, kind, pace, waits in learnt["believed"]}
+        believed = {(*name, user): (pace, tuple(waits)) for *name, user, pace, waits in learnt["believed"]}
         self._pools, self._jobs, self._believed, self.checks = pools, jobs_of, believed, checks
+        self.users = {user for _, _, user in pools}
+        for model, kind in {name[:2] for name in pools}:
+            self._start_all(model, kind)
         self.revision = learnt["revision"]
 
 

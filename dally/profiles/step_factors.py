@@ -17,6 +17,7 @@ one job that ran near and far tells the difference well, and its own pace does n
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import exp, sqrt
 
 from dally.profiles.schema import ProfileMode
@@ -63,8 +64,11 @@ def prior_of(mode: ProfileMode, extrapolated: bool) -> Prior:
     return MEASURED if mode is ProfileMode.NCCL and not extrapolated else CALCULATED
 
 
-PoolName = tuple[str, str]
-"""A model and the GPU type on which it runs; without a profile, the model or job, and its GPUs."""
+PoolName = tuple[str, str, str | None]
+"""A model, the GPU type on which it runs, and whose jobs: None for what all users' jobs agree on.
+
+Without a profile it is the model or job, its GPUs, and whose.
+"""
 
 
 def pool_of_itself(job_id: str) -> str:
@@ -115,7 +119,7 @@ class JobSums:
 
 
 class FactorPool:
-    """The factors of one model: a precision matrix and its product with the mean.
+    """The factors of one user's jobs of one model: a precision matrix and its product with the mean.
 
     The unknowns are log c on the first GPU type, what all waiting factors have in common, what each level has
     of its own, and log c on each further type.
@@ -135,13 +139,34 @@ class FactorPool:
         for place, variance in enumerate(variances):
             self.precision[place][place] = 1 / variance
         self.shift = [0.0] * size
+        self._start = [0.0] * size  # what is expected of the unknowns at first, times how surely
+        self._certainty = [1 / variance for variance in variances]
         self.jobs = self.runs = 0
         self.solve()
 
     def solve(self) -> None:
-        """Work out mean and covariance from precision and shift."""
+        """Work out mean and covariance from precision, shift and start."""
         self.covariance = inverse(self.precision)
-        self.mean = [sum(a * b for a, b in zip(line, self.shift, strict=True)) for line in self.covariance]
+        self._settle()
+
+    def _settle(self) -> None:
+        self.mean = self._mean([a + b for a, b in zip_longest(self.shift, self._start, fillvalue=0.0)])
+
+    def _mean(self, shift: Sequence[float]) -> list[float]:
+        return [sum(a * b for a, b in zip(line, shift, strict=True)) for line in self.covariance]
+
+    def start_from(self, voice: Sequence[float]) -> None:
+        """Expect at first what others say, log c and log w at each level, and not what is predicted."""
+        pace, *waits = voice
+        first = (pace if self.prior.pace < FREE_SPREAD else 0.0, 0.0, *waits)
+        self._start = [a * b for a, b in zip(first, self._certainty, strict=True)]
+        self._settle()
+
+    @property
+    def voice(self) -> list[float]:
+        """What its jobs alone say: log c on the first GPU type, and log w at each level."""
+        pace, common, *own = self._mean(self.shift)[: 2 + self.levels]
+        return [pace, *(common + each for each in own)]
 
     def add_gpu_type(self, gpu_type: str) -> None:
         """Have a pace for a GPU type, if there is none yet."""
@@ -190,6 +215,23 @@ class FactorPool:
         """Standard deviation of log w at a level."""
         row = self.row(1.0, level, self.gpu_types[0])
         return sqrt(self.variance([0.0, *row[1:]]))
+
+
+def agreed(voices: Sequence[Sequence[float]], size: int) -> list[float]:
+    """What users agree on: the median of what each one's jobs say, with the prediction as one more voice.
+
+    Of two in the middle it is the one nearer to the prediction, 0. So one user alone moves nothing, and among
+    others he moves nothing beyond what one of them says, too.
+
+    Args:
+        voices: As `FactorPool.voice` gives them.
+        size: Of each.
+    """
+    found = []
+    for place in range(size):
+        said = sorted([0.0, *(voice[place] for voice in voices)])
+        found.append(min(said[(len(said) - 1) // 2], said[len(said) // 2], key=abs))
+    return found
 
 
 def inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -21,10 +21,12 @@ from dally.scheduling.learnt_beliefs import Learnt
 from dally.scheduling.recording.recorder import MOST_BYTES, RecordedScheduler, Recording
 from dally.scheduling.scheduler import Scheduler, beliefs_of
 from dally.state import ClusterState
+from dally.words import span
 from slurm_plugin.client.slurm import Slurm, SlurmNode, SlurmUnavailableError, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.actuator import Actuator, next_due_s
 from slurm_plugin.controller.annotations import Annotations
+from slurm_plugin.controller.ended_jobs import EndedJobs
 from slurm_plugin.controller.job_priorities import JobPriorities
 from slurm_plugin.controller.journal import Journal, JournalContents
 from slurm_plugin.controller.managed_job import ON_GPUS, StartingPhase, StoppingPhase
@@ -34,6 +36,8 @@ from slurm_plugin.controller.progress_reports import ProgressFiles, ProgressRepo
 from slurm_plugin.controller.reconciler import Reconciler
 from slurm_plugin.controller.spent_minutes import SpentMinutes
 from slurm_plugin.controller.time_limits import TimeLimits
+from slurm_plugin.controller.vanished_jobs import GONE_S, VanishedJobs
+from slurm_plugin.controller.wall_clock import JUMP_S, WallClock, moved
 
 CONFIRM_S = (0.0, 0.3, 0.5, 0.8, 1.2)
 """Pauses before each look at jobs just released or requeued, seconds; later looks belong to later cycles."""
@@ -69,21 +73,6 @@ def collecting_no_garbage() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-class MonotonicClock:
-    """Seconds since 1970 that never go back, whatever the machine's clock does; also over restarts.
-
-    Args:
-        last_s: The last time given before.
-    """
-
-    def __init__(self, last_s: float = 0.0) -> None:
-        self._offset_s = max(time.time(), last_s) - time.monotonic()
-
-    def __call__(self) -> float:
-        """Now."""
-        return time.monotonic() + self._offset_s
 
 
 @dataclass(slots=True)
@@ -127,6 +116,8 @@ class Controller:
         sleep: Waits some seconds.
         at: Told of each step, by name; for tests that stop there.
         progress_files: Reads what jobs report; None: on a thread.
+        moved_s: By how much its clock was set since the journal was written, seconds; None: as far as the
+            journal is ahead of it.
     """
 
     def __init__(
@@ -141,21 +132,28 @@ class Controller:
         sleep: Callable[[float], None] = time.sleep,
         at: Callable[[str], None] = lambda step: None,
         progress_files: ProgressFiles | None = None,
+        moved_s: float | None = None,
     ) -> None:
         memory = journal.load()
         self._slurm, self._config, self._journal = slurm, config, journal
         self._mode = mode or ControllerMode()
-        self._clock = clock or MonotonicClock(memory.now_s)
+        self._clock = clock or WallClock(memory.now_s)
         self._sleep, self._at = sleep, at
         self.stats = CycleStats()
         self._nodes: tuple[SlurmNode, ...] = ()
         self._shown: dict[str, str] = {}
+        self._vanished, self._is_first = VanishedJobs(), True
         self._beliefs_written_s = -inf
         self._rules_due_s, self._unread = -inf, dict[str, str]()
         now = self._clock()
+        moved_s = min(0.0, now - memory.now_s) if moved_s is None else moved_s
+        if abs(moved_s) >= JUMP_S:
+            memory = self._moved(memory, moved_s, now)
         self._recording = self._new_recording()
         self.scheduler = self._scheduler(topology, profiles, memory, now)
-        self.reconciler = Reconciler(self.scheduler, config, journal.write, self._mode.shadow)
+        self.reconciler = Reconciler(
+            self.scheduler, config, journal.write, self._mode.shadow, EndedJobs(journal, slurm).ended_as
+        )
         self._priorities = JobPriorities(slurm, self.scheduler, journal.write)
         self._spent = SpentMinutes(slurm, self.reconciler.conditions)
         conditions = self.reconciler.conditions
@@ -169,6 +167,16 @@ class Controller:
         if memory.lost:
             journal.write(now, JOURNAL_LOST, reason=memory.lost)
         self.reconciler.recall(memory.managed_jobs, now)
+        if moved_s:
+            self.reconciler.changed.update(self.reconciler.managed_jobs)
+
+    def _moved(self, memory: JournalContents, by_s: float, now: float) -> JournalContents:
+        """What is remembered, by a clock that was set: times of jobs are moved, the policy begins anew."""
+        side = "ahead" if by_s > 0 else "back"
+        reason = f"the clock was set {side} by {span(abs(by_s))}: times of jobs go with it"
+        self._journal.write(now, "clock_followed", by_s=round(by_s, 3), reason=reason)
+        jobs = {job_id: moved(managed, by_s) for job_id, managed in memory.managed_jobs.items()}
+        return replace(memory, managed_jobs=jobs, policy="")
 
     def _scheduler(
         self, topology: Topology, profiles: ProfileSet | None, memory: JournalContents, now: float
@@ -286,6 +294,8 @@ class Controller:
                 self._recording.flush()
 
     def _cycle(self) -> float:
+        if self._is_first:
+            self._await_known_jobs()
         began_s = time.perf_counter()
         now = self._clock()
         self._at("cycle")
@@ -312,6 +322,12 @@ class Controller:
         due_s = next_due_s(self.reconciler.managed_jobs.values(), now, self._config.restart_gap_s)
         return min(wakeup_s, due_s)
 
+    def _await_known_jobs(self) -> None:
+        """Leave Slurm a while before the first look if it lacks jobs of the journal."""
+        if self.reconciler.managed_jobs.keys() - {job.job_id for job in self._slurm.jobs()}:
+            self._sleep(GONE_S)
+        self._is_first = False
+
     def _read_rules(self, now: float) -> None:
         """Read limits and blocks now and then; those read last hold while they cannot be read."""
         if now < self._rules_due_s:
@@ -334,7 +350,8 @@ class Controller:
 
     def _observe(self, now: float) -> None:
         began_s = time.perf_counter()
-        jobs, self._nodes, reservations, partitions = self._slurm.look()
+        shown, self._nodes, reservations, partitions = self._slurm.look()
+        jobs = self._vanished.restored(shown, now)
         self.reconciler.know_partitions(partitions)
         self._spent.refresh(jobs, now)
         if any(job.licenses and job.state is State.PENDING for job in jobs):

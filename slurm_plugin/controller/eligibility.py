@@ -74,6 +74,9 @@ def ineligible_reason(
     if job.hold is Hold.ADMIN:
         by_slurm = managed.reason.startswith((_NEVER, _LEFT_HELD))
         return _LEFT_HELD if by_slurm else "held by an administrator"
+    if managed.ended_as:
+        how = f"it had ended ({managed.ended_as}) when slurmctld came back with an older state"
+        return f"{how}; `scancel` ends it, `scontrol release` lets it run again"
     if managed.requeued_held:
         return "requeued and held; `scontrol release` lets it start again"
     if managed.held_by_its_user:

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
@@ -42,6 +42,12 @@ MOST_EVENTS = 1_000_000
 
 MOST_AHEAD_S = 300.0
 """A sign of life from farther ahead is none: Slurm's own clocks may not differ by more (munge)."""
+
+GONE = "GONE"
+"""The end of a job that Slurm no longer shows, and of which nobody knows more."""
+
+_LAST_EVENTS = 20
+"""The end of a job is among so many of its last events."""
 
 _READ_BUSY_S = 5.0
 _MOST_READ = 1_000
@@ -82,6 +88,16 @@ class JournalContents:
     costs: Mapping[str, Any]
     now_s: float
     lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEnd:
+    """How a job ended, and which one it was: its submission, as Slurm last gave it, restarts and tag."""
+
+    status: str
+    submit_s: float
+    restarts: int
+    tag: str
 
 
 class Journal:
@@ -220,6 +236,24 @@ class Journal:
         text = json.dumps(said)
         self._set(name, text)
         self._set(f"{name}_crc", _crc(text))
+
+    def end_of(self, job_id: str) -> KnownEnd | None:
+        """The last end of a job by that number that Slurm was seen to tell; None if there is none.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        query = "SELECT body FROM events WHERE job = ? ORDER BY number DESC LIMIT ?"
+        try:
+            for (body,) in self._database.execute(query, (job_id, _LAST_EVENTS)):
+                with suppress(ValueError, RecursionError, KeyError, TypeError):
+                    said = json.loads(body)
+                    if said["event"] == "end" and said["status"] != GONE:
+                        which = float(said["submit_s"]), int(said["restarts"]), str(said["tag"])
+                        return KnownEnd(str(said["status"]), *which)
+        except UNREADABLE as error:
+            raise JournalError(f"cannot read the journal {self._path}: {error}") from error
+        return None
 
     def write(self, now: float, event: str, **said: object) -> None:
         """Add an event, as in the run folder's events.jsonl; it is on disk after the next commit."""

@@ -196,6 +196,8 @@ class ManagedJob:
         stopped_for: What it was last stopped for by Dally, until it runs again; None if it was not.
         user_released: Its user released it: the hold that its comment still speaks of is over.
         requeued_held: Somebody requeued it to be held (`scontrol requeuehold`), and nobody has released it.
+        ended_as: How it had ended, in Slurm's words, before slurmctld came back with an older state; it is
+            then held (`requeued_held`). Empty for all others, and once it is released.
         placed_once: Dally released it onto nodes once: its node list and begin time may be of Dally's making.
         order: Its place in the policy's queue; None before it is first there, and once a person holds it.
         switches_since_s: When it began to wait for its `--switches`, since it last ran; None if it has not.
@@ -218,6 +220,7 @@ class ManagedJob:
     stopped_for: StopPurpose | None = None
     user_released: bool = False
     requeued_held: bool = False
+    ended_as: str = ""
     placed_once: bool = False
     order: int | None = None
     switches_since_s: float | None = None

@@ -1,6 +1,6 @@
 """What jobs report of their progress, told to the policy as facts; see `dally.progress`.
 
-Their files are read on a thread of its own: the controller waits for no file system.
+Their files are read on threads, one for each user: nobody waits for a file system, or for another's files.
 """
 
 import os
@@ -33,8 +33,30 @@ class ProgressFile:
     user: str
 
 
+class _Reading:
+    """One reading of one user's files, by number of the job."""
+
+    def __init__(self, files: Mapping[str, ProgressFile]) -> None:
+        self._files = files
+        self.since_s = time.monotonic()
+        self.path, self.is_over = "", False
+        self.found: dict[str, ProgressReport | InputError] = {}
+
+    def run(self) -> None:
+        """Read them all, whatever is in one of them."""
+        for job_id, file in self._files.items():
+            self.path = file.path
+            try:
+                self.found[job_id] = read_report(file)
+            except InputError as error:
+                self.found[job_id] = error
+            except Exception as error:  # anybody may have written it, and others are yet to be read
+                self.found[job_id] = InputError(f"it cannot be read ({type(error).__name__})")
+        self.is_over = True
+
+
 class ProgressFiles:
-    """Reads files on a thread of its own; what it has read is there at the next look.
+    """Reads files beside the rest; what it has read is there at the next look.
 
     Args:
         start: Runs a function beside the rest; for tests that run it at once.
@@ -44,9 +66,7 @@ class ProgressFiles:
         self._start = start or (
             lambda work: threading.Thread(target=work, name="reports", daemon=True).start()
         )
-        self._read: ReadReports = {}
-        self._since_s: float | None = None
-        self._reading = ""
+        self._readings: dict[str, _Reading] = {}
 
     def look(self, files: Mapping[str, ProgressFile]) -> ReadReports:
         """What was read since the last look; the next reading begins, of these files.
@@ -54,31 +74,21 @@ class ProgressFiles:
         Args:
             files: By number of the job.
         """
-        if self._since_s is not None:
-            return {}
-        found, self._read = self._read, {}
-        if files:
-            self._since_s = time.monotonic()
-            self._start(lambda: self._read_all(dict(files)))
+        wanted: dict[str, dict[str, ProgressFile]] = {}
+        for job_id, file in files.items():
+            wanted.setdefault(file.user, {})[job_id] = file
+        over = [user for user, reading in self._readings.items() if reading.is_over]
+        found = {job_id: said for user in over for job_id, said in self._readings.pop(user).found.items()}
+        for user in wanted.keys() - self._readings.keys():
+            self._readings[user] = reading = _Reading(wanted[user])
+            self._start(reading.run)
         return found
 
     @property
     def stuck(self) -> str:
-        """The file at which it hangs; empty if it does not."""
-        began_s = self._since_s
-        return self._reading if began_s is not None and time.monotonic() - began_s > SLOW_S else ""
-
-    def _read_all(self, files: Mapping[str, ProgressFile]) -> None:
-        found: dict[str, ProgressReport | InputError] = {}
-        try:
-            for job_id, file in files.items():
-                self._reading = file.path
-                try:
-                    found[job_id] = read_report(file)
-                except InputError as error:
-                    found[job_id] = error
-        finally:
-            self._read, self._since_s = found, None
+        """A file at which it hangs; empty if it does not."""
+        slow = (each for each in self._readings.values() if time.monotonic() - each.since_s > SLOW_S)
+        return next((each.path for each in slow if not each.is_over), "")
 
 
 def read_report(file: ProgressFile) -> ProgressReport:

@@ -1,6 +1,6 @@
 """Keeps managed jobs, state and policy in step with what Slurm shows, and says what must be corrected."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -27,6 +27,7 @@ from slurm_plugin.controller.companions import Companions
 from slurm_plugin.controller.gpu_count_watch import GpuCountWatch
 from slurm_plugin.controller.job_defaults import DefaultsOfJobs
 from slurm_plugin.controller.job_requests import RequestReader, release_order, shown_size
+from slurm_plugin.controller.journal import GONE
 from slurm_plugin.controller.managed_job import (
     NEW,
     ON_GPUS,
@@ -91,7 +92,14 @@ class Reconciler:
         gpu_counts: Where Slurm counts GPUs wrong.
     """
 
-    def __init__(self, scheduler: Scheduler, config: Config, log: Log, shadow: bool = False) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        config: Config,
+        log: Log,
+        shadow: bool = False,
+        ended_as: Callable[[SlurmJob, Request], str] = lambda job, request: "",
+    ) -> None:
         self.transitions = transitions = JobTransitions(scheduler, log)
         self.scheduler, self.state = scheduler, scheduler.state
         self.managed_jobs, self.changed, self.gone = (
@@ -102,7 +110,7 @@ class Reconciler:
         self.corrections: list[Order] = []
         self.decided: list[str] = []
         self.pending_starts = PendingStarts(self.managed_jobs, self.state.topology, config.restart_gap_s)
-        self._config, self._log, self._shadow = config, log, shadow
+        self._config, self._log, self._shadow, self._ended_as = config, log, shadow, ended_as
         self._reader = RequestReader(config, self.state, shadow)
         self.companions = Companions(self._reader.request, config.restart_gap_s)
         self.conditions = StartConditions(self.managed_jobs, self.state)
@@ -237,7 +245,7 @@ class Reconciler:
         """Has a job that we know gone, ended, or come back to the queue?"""
         job = self._seen.get(managed.job_id)
         if job is None or not self._is_same(managed, job):
-            self.transitions.end(managed, now, "GONE")
+            self.transitions.end(managed, now, GONE)
             return
         requeued = job.restarts > managed.restarts
         if job.restarts < managed.restarts and isinstance(managed.phase, WAITS):
@@ -289,7 +297,8 @@ class Reconciler:
             if job.hold is Hold.USER and managed.placed_once:
                 self._untie(managed, job)
         else:
-            if managed.held_by_person:
+            is_to_be_held = managed.ended_as and managed.owed is Owed.REHOLD
+            if managed.held_by_person and not is_to_be_held:
                 self.transitions.end_hold(managed)
             if managed.owed is Owed.REHOLD or self._requeues.explains_release(managed.job_id, now):
                 self.corrections.append(_rehold(job))
@@ -423,7 +432,7 @@ class Reconciler:
         since_s = min(now, job.submit_s)
         min_nodes, tasks = shown_size(job, request)
         placed_once = is_pinned(job, request) or job.reservation.startswith(RESERVATION_PREFIX)
-        waits = job.state is State.PENDING
+        waits, ended_as = job.state is State.PENDING, self._ended_as(job, request)
         managed = ManagedJob(
             asked,
             request,
@@ -433,10 +442,14 @@ class Reconciler:
             restarts=job.restarts,
             min_nodes=min_nodes,
             tasks=tasks,
-            owed=Owed.REHOLD if placed_once else Owed.NOTHING,
+            owed=Owed.REHOLD if placed_once or ended_as else Owed.NOTHING,
             placed_once=placed_once,
+            requeued_held=bool(ended_as),
+            ended_as=ended_as,
         )
         self.transitions.take_on(managed)
+        if ended_as:
+            self._log(now, "ended_job_is_back", job=job.job_id, status=ended_as)
         if unfit:
             self._release(managed, now, f"{unfit}; Slurm schedules it", to_slurm=True)
             return

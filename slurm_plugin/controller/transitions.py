@@ -107,7 +107,8 @@ class JobTransitions:
         del self.managed_jobs[managed.job_id]
         self.changed.discard(managed.job_id)
         self.gone.add(managed.job_id)
-        self._log(now, "end", job=managed.job_id, status=how)
+        which = {"submit_s": managed.submit_s, "restarts": managed.restarts, "tag": managed.request.tag}
+        self._log(now, "end", job=managed.job_id, status=how, **which)
 
     # Waiting.
 
@@ -164,6 +165,7 @@ class JobTransitions:
         """Who held a job has released it: it waits for the policy's word again, and so held."""
         assert isinstance(managed.phase, IneligiblePhase), "nobody holds it"
         managed.user_released, managed.requeued_held, managed.owed = True, False, Owed.REHOLD
+        managed.ended_as = ""
         self._enter(managed, JobEvent.END_HOLD, replace(managed.phase, held=False))
 
     def explain_wait(self, managed: ManagedJob, why: str, level: str, until_s: float) -> None:

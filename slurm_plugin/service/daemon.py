@@ -13,12 +13,14 @@ from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
 from dally.errors import DallyError, InputError
 from dally.policies.registry import parse_policy
+from dally.words import span
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.orders import Order
 from slurm_plugin.client.slurm import Look, Slurm, SlurmNode, SlurmUnavailableError
-from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode, MonotonicClock
+from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode
 from slurm_plugin.controller.journal import FencedError, Journal, JournalError
+from slurm_plugin.controller.wall_clock import LASTS_S, WallClock
 from slurm_plugin.service.controller_inputs import (
     ControllerInputs,
     cut,
@@ -102,7 +104,7 @@ class Daemon:
         mode: How far it may go.
         signals: What ends it, makes it reload, and waits.
         open_backend: Gives access to Slurm by the backend's name.
-        clock: Gives the time, seconds; None: the machine's, never going back.
+        clock: Gives the time; None: the machine's.
         out: Where it tells its events.
         serve: Whether it serves its pages.
 
@@ -118,7 +120,7 @@ class Daemon:
         mode: ControllerMode,
         signals: Signals,
         open_backend: Callable[[str], Slurm] = open_slurm,
-        clock: Callable[[], float] | None = None,
+        clock: WallClock | None = None,
         out: TextIO | None = None,
         serve: bool = True,
     ) -> None:
@@ -133,10 +135,14 @@ class Daemon:
         folder = Path(self._site.config.state_dir)  # a shadow's journal must not be taken for the real one's
         self._folder = folder / "shadow" if mode.shadow else folder
         self._journal = Journal(self._folder, self._said)
-        self._clock = clock or MonotonicClock(self._journal.load().now_s)
+        self._clock = clock or WallClock(self._journal.load().now_s)
         self._locks = PartitionLocks(
-            self._slurm, self._folder, lambda reason: self._tell("no_partition_lock", reason=reason)
+            self._slurm,
+            self._folder,
+            lambda reason: self._tell("no_partition_lock", reason=reason),
+            self._clock.steady,
         )
+        self._told_jump_s = 0.0
         self._controller: Controller | None = None
         self._built_for: dict[str, int] = {}
         self._differs_since_s: float | None = None
@@ -204,7 +210,10 @@ class Daemon:
                 for name in node.partitions
                 if name in config.partitions
             }
-            self._locks.hold(first_nodes, self._clock())
+            while wait_s := self._locks.hold(first_nodes, self._clock()):
+                self._signals.wait(wait_s)
+                if self._signals.end:
+                    raise _EndError
         wakeup_s = controller.cycle()
         self.status.segments = controller.reconciler.conditions.blocks.wants_segments
         pause_s = min(config.poll_s, wakeup_s - self._clock())
@@ -242,6 +251,9 @@ class Daemon:
         if self._controller is None:
             self._slurm.nodes()
             return self._build(self._site)
+        if moved_s := self._clock.follow():
+            return self._build(self._site, moved_s)
+        self._tell_jump()
         shown, now = managed_gpus(self._slurm.shown, self._site.config.partitions), self._clock()
         if shown in ({}, self._built_for):
             self._differs_since_s = None
@@ -251,6 +263,15 @@ class Daemon:
         if now - self._differs_since_s >= SETTLE_S:
             self._attempt("cluster", lambda: self._build(self._site))
         return self._controller
+
+    def _tell_jump(self) -> None:
+        """Tell once that the machine's clock has jumped."""
+        jump_s, before_s, self._told_jump_s = self._clock.jump_s, self._told_jump_s, self._clock.jump_s
+        if jump_s and not before_s:
+            side = "ahead" if jump_s > 0 else "back"
+            reason = f"the machine's clock jumped {side} by {span(abs(jump_s))}"
+            reason += f"; Dally follows it if that lasts {span(LASTS_S)}"
+            self._tell("clock_jumped", by_s=round(jump_s, 3), reason=reason)
 
     def _attempt(self, what: str, renew: Callable[[], object]) -> None:
         """Try something new; if it is wrong, keep what there is and say so."""
@@ -284,8 +305,8 @@ class Daemon:
         self._site = site
         self._tell_jobs()
 
-    def _build(self, site: ControllerInputs) -> Controller:
-        """A controller that goes on from the journal."""
+    def _build(self, site: ControllerInputs, moved_s: float | None = None) -> Controller:
+        """A controller that goes on from the journal; `moved_s`: the clock was set by so much since."""
         before = self._controller
         if before is not None:
             before.write_beliefs()
@@ -316,6 +337,7 @@ class Daemon:
             clock=self._clock,
             sleep=self._signals.wait,
             at=self._step,
+            moved_s=moved_s,
         )
         if before is not None:
             self._controller.stats.decisions = before.stats.decisions

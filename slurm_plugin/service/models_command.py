@@ -93,7 +93,7 @@ def command(
 
 
 def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_json: bool) -> None:
-    """What step times have taught, a line for each model and GPU type."""
+    """What step times have taught, a line for each model, GPU type and user."""
     # Of jobs that go by a plan, it stands behind the model's name.
     chosen = [each for each in beliefs if not names or each["model"].split(" ")[0] in names]
     if as_json:
@@ -103,12 +103,13 @@ def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_
         click.echo("no job has told its step times yet (docs/learnt-costs.md)")
         return
     levels = [*chosen[0]["waiting"]]
-    rows = [("MODEL", "ON", "COMPUTES", *(f"WAITS: {level.upper()}" for level in levels), "FROM")]
-    for each in sorted(chosen, key=lambda each: (each["model"], each["gpu_type"])):
+    rows = [("MODEL", "ON", "OF", "COMPUTES", *(f"WAITS: {level.upper()}" for level in levels), "FROM")]
+    for each in sorted(chosen, key=lambda each: (each["model"], each["gpu_type"], each["user"] or "")):
         waits = (factor_words(of["factor"], of["sigma"]) for of in each["waiting"].values())
         pace = factor_words(each["pace"], each["pace_sigma"]) if each["predicted"] else "-"
         rests = f"{plural(each['runs'], 'run')} of {plural(each['jobs'], 'job')}"
-        rows.append((each["model"], each["gpu_type"] or "any", pace, *waits, rests))
+        whose = each["user"] or "all"
+        rows.append((each["model"], each["gpu_type"] or "any", whose, pace, *waits, rests))
     for line in aligned(rows):
         click.echo(line)
 

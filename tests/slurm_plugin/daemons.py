@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from dally.commands import main
 from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.controller.wall_clock import WallClock
 from slurm_plugin.request import Request, encode
 from slurm_plugin.service.daemon import Daemon
 from slurm_plugin.service.signals import Signals
@@ -49,7 +50,7 @@ class DaemonSite:
     """Four nodes in two racks, a configuration, and daemons that are run for some turns."""
 
     def __init__(self, folder: Path, slurm: FakeSlurm | None = None, **settings: Any) -> None:
-        self.folder, self.now_s = folder, 1000.0
+        self.folder, self.now_s, self.ahead_s = folder, 1000.0, 0.0
         self.slurm = slurm or FakeSlurm(NODES, clock=lambda: self.now_s)
         self.config, self.state = folder / "dally.toml", folder / "state"
         self.settings: dict[str, Any] = {
@@ -82,9 +83,8 @@ class DaemonSite:
     def start(self, *turns: Turn) -> Daemon:
         """A daemon that takes turns between its cycles, not yet run."""
         self.signals = self.pauses(self, turns)
-        self.daemon = Daemon(
-            self.config, self.mode, self.signals, lambda _: self.slurm, lambda: self.now_s, self.out
-        )
+        clock = WallClock(wall=lambda: self.now_s + self.ahead_s, steady=lambda: self.now_s)
+        self.daemon = Daemon(self.config, self.mode, self.signals, lambda _: self.slurm, clock, self.out)
         return self.daemon
 
     def run(self, *turns: Turn) -> None:

@@ -11,9 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from operator import add
 from pathlib import Path
 from unittest.mock import patch
 
@@ -23,8 +21,9 @@ from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.orders import Order, Signal
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import load_config
-from slurm_plugin.controller.controller import Controller, MonotonicClock
+from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal, JournalError
+from slurm_plugin.controller.wall_clock import WallClock
 
 _ROOT = Path(__file__).parents[2]
 _SHORTEST_PAUSE_S = 0.05
@@ -207,9 +206,8 @@ class ControllerProcess:
 def serve(config_path: Path, at: KillAt, clock_shift_s: float) -> None:
     """Run a controller for ever; what goes wrong is said, and tried again."""
     config = load_config(config_path)
-    with patch("time.time", partial(add, time.time(), clock_shift_s)):
-        journal = Journal(Path(config.state_dir))
-        clock = MonotonicClock(journal.load().now_s)
+    journal = Journal(Path(config.state_dir))
+    clock = WallClock(journal.load().now_s, lambda: time.time() + clock_shift_s)
     topology = load_cluster(config.cluster)
     controller = Controller(DyingCommandLine(at), config, topology, None, journal, clock=clock, at=at)
     while True:

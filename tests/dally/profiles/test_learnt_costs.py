@@ -26,7 +26,7 @@ AUTHOR = load_profiles("dally")
 MODEL = "bert-large"
 NEAR, RACK, FAR = ((0, 8),), ((0, 4), (1, 4)), ((0, 4), (2, 4))
 PLACES = (NEAR, RACK, FAR)
-POOL = ("m", "v100")
+POOL = ("m", "v100", "")
 
 
 def predicted(exposed_s: float, compute_s: float = 1.0) -> Prediction:
@@ -177,11 +177,79 @@ def test_its_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learnt_costs, "MOST_JOBS", 6)
     learnt = LearntCosts(3)
     for number in range(20):
-        name = (f"m{number % 10}", "")
+        name = (f"m{number % 10}", "", "")
         learnt.observe(f"j{number}", 0.0, 2.0, predicted(0.1), name, CALCULATED, 1, shared=False)
     assert [each.model for each in learnt.beliefs()] == ["m6", "m7", "m8", "m9"]
     assert len(learnt.snapshot()["jobs"]) <= 6
     assert len(learnt.snapshot()["believed"]) <= 4
+
+
+def of_user(
+    learnt: LearntCosts, user: str, pace: float, far: float, jobs: int = 8, level: int = 2
+) -> tuple[float, float]:
+    """His jobs tell of paces and waits so many times as predicted; what is then believed for them."""
+    pool = ("m", "v100", user)
+    for number in range(jobs):
+        for exposed_s, place in ((0.0, 0), (1.0, level)):
+            run = f"{user}{number}", float(place), pace * (1 + far * exposed_s)
+            learnt.observe(*run, predicted(exposed_s), pool, MEASURED, place, shared=False)
+    return learnt.pace(pool), learnt.waiting(pool, level)
+
+
+STRANGER = ("m", "v100", "stranger")
+
+
+@pytest.mark.parametrize("honest", [0, 1, 2, 3])
+def test_one_users_lies_move_what_is_believed_of_others_nowhere_they_have_not_been(honest: int) -> None:
+    for lie, far in ((0.07, 20.0), (50.0, 0.01)):
+        learnt, before = LearntCosts(3), list[tuple[float, float]]()
+        for number in range(honest):
+            before.append(of_user(learnt, f"user{number}", 1.2, 1.5))
+        of_user(learnt, "liar", lie, far, jobs=100)
+        pace, waits = learnt.pace(STRANGER), learnt.waiting(STRANGER, 2)
+        assert 1.0 <= pace <= 1.2
+        assert 1.0 <= waits <= 1.5
+        for number, (own_pace, own_waits) in enumerate(before):
+            own = ("m", "v100", f"user{number}")
+            assert learnt.pace(own) == pytest.approx(own_pace, rel=0.03)
+            assert learnt.waiting(own, 2) == pytest.approx(own_waits, rel=0.15)
+
+
+def test_a_user_learns_from_his_own_jobs_alone_as_if_he_were_alone() -> None:
+    learnt = LearntCosts(3)
+    pace, waits = of_user(learnt, "alice", 1.3, 2.0)
+    assert pace == pytest.approx(1.25, abs=0.06)
+    assert waits == pytest.approx(1.9, abs=0.2)
+    assert (learnt.pace(STRANGER), learnt.waiting(STRANGER, 2)) == (1.0, 1.0)
+    assert learnt.belief(STRANGER) is None
+
+
+def test_what_two_users_agree_on_is_believed_of_all_and_is_where_a_third_begins() -> None:
+    learnt = LearntCosts(3)
+    for user in ("alice", "bob"):
+        found = of_user(learnt, user, 1.3, 2.0)
+    agreed = learnt.pace(STRANGER), learnt.waiting(STRANGER, 2)
+    assert agreed == pytest.approx(found, rel=0.2)
+    belief = learnt.belief(STRANGER)
+    assert belief is not None
+    assert (belief.user, belief.jobs, belief.waiting[2]) == (None, 16, agreed[1])
+    learnt.observe("c", 0.0, 1.3, predicted(0.0), STRANGER, MEASURED, 0, shared=False)  # near alone
+    assert learnt.waiting(STRANGER, 2) == pytest.approx(agreed[1], rel=0.1)
+    taken_back = LearntCosts(3)
+    taken_back.restore(json.loads(json.dumps(learnt.snapshot())))
+    assert taken_back.beliefs() == learnt.beliefs()
+    assert taken_back.pace(STRANGER) == learnt.pace(STRANGER)
+
+
+def test_one_user_with_very_many_models_makes_nobody_elses_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learnt_costs, "MOST_POOLS", 6)
+    learnt = LearntCosts(3)
+    of_user(learnt, "alice", 1.3, 2.0)
+    for number in range(50):
+        name = (f"m{number}", "v100", "mallory")
+        learnt.observe(f"x{number}", 0.0, 2.0, predicted(0.1), name, MEASURED, 1, shared=False)
+    assert {belief.user for belief in learnt.beliefs()} == {"alice", "mallory"}
+    assert len(learnt.beliefs()) == 6
 
 
 # Costs that rest on it.
@@ -270,21 +338,6 @@ def test_a_faster_gpu_type_far_away_makes_distance_no_cheaper_without_a_profile(
     for each in (model, again):
         each.learn(job("d", "mine"), far_a, 0.0, 1.4)
     assert slowdown(again, far_a, stranger) == slowdown(model, far_a, stranger)
-
-
-def test_what_an_earlier_version_learnt_of_one_pace_is_taken_back() -> None:
-    learnt, now = LearntCosts(3), LearntCosts(3)
-    for number in range(5):
-        tell(learnt, f"j{number}", 1.0 + 2.0 * 0.5, 0.5, 1)
-    before = json.loads(json.dumps(learnt.snapshot()))
-    before["pools"] = [each[:-1] for each in before["pools"]]
-    now.restore(before)
-    assert now.beliefs() == learnt.beliefs()
-    for each, gpu_type in ((learnt, ""), (now, "a")):
-        each.observe("k", 1.0, 1.0, predicted(0.5), POOL, MEASURED, 1, False, gpu_type)
-    (of_one,), (of_two,) = learnt.beliefs(), now.beliefs()
-    assert of_two.pace > of_one.pace, "what is new is of another type"
-    assert of_two.runs == of_one.runs == 6
 
 
 @pytest.mark.parametrize("gpu_types", [[], ["", "a", "b"]])

@@ -7,7 +7,6 @@ import pytest
 
 from dally.testing.worlds import racks
 from slurm_plugin.client.slurm import Hold
-from slurm_plugin.controller.controller import MonotonicClock
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.request import Request, encode
@@ -284,20 +283,6 @@ def test_slurms_clock_may_be_an_hour_off(tmp_path: Path, ahead_s: float) -> None
     site.slurm.requeue("1")
     site.live(began_s + 400)
     assert {*site.states().values()} == {"COMPLETED"}
-
-
-def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    wall, steady = [10_000.0], [5.0]
-    monkeypatch.setattr("slurm_plugin.controller.controller.time.time", lambda: wall[0])
-    monkeypatch.setattr("slurm_plugin.controller.controller.time.monotonic", lambda: steady[0])
-    clock, seen = MonotonicClock(), []
-    for step_s in (0.0, 3600.0, -7200.0, 3600.0):
-        wall[0], steady[0] = wall[0] + step_s, steady[0] + 1.0
-        seen.append(clock())
-        clock = MonotonicClock(seen[-1])
-        seen.append(clock())
-    assert seen == sorted(seen)
-    assert seen[-1] < 10_000 + 3600 + 10
 
 
 def test_a_job_asked_for_more_than_the_cluster_has_is_handed_to_slurm_as_it_was(tmp_path: Path) -> None:

@@ -165,7 +165,10 @@ def test_elastic_jobs_that_report_get_other_sizes_and_all_of_it_is_decided_again
     world.decided_again()
 
 
+DIGITS = b'{"samples": 1%s}' % (b"0" * 400)
+TINY = b'{"samples": 5e-324, "total": 1, "batch": 1e300}'  # numbers that could not be divided by each other
 GARBAGE = [b"", b"\x00\xff\xfe", b'{"samples": 5', b"[" * 5000, b'{"samples": -3}', b"x" * (MOST_BYTES + 1)]
+GARBAGE += [DIGITS, TINY]
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
@@ -217,13 +220,29 @@ def test_only_a_plain_file_of_the_jobs_user_is_read(tmp_path: Path) -> None:
     assert refuses(tmp_path / "none") == "No such file or directory"
 
 
-def test_a_file_system_that_hangs_holds_up_nobody_and_is_named(
+def test_no_file_keeps_others_from_being_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(data: bytes, written_s: float) -> ProgressReport:
+        return ProgressReport(written_s, 1.0 / len(data))
+
+    for job, data in (("1", b""), ("2", b"1")):
+        (tmp_path / job).write_bytes(data)
+    monkeypatch.setattr(progress_reports, "parse_report", fail)
+    files = ProgressFiles(lambda read: read())
+    wanted = {job: ProgressFile(str(tmp_path / job), ME) for job in ("1", "2")}
+    files.look(wanted)
+    found = files.look(wanted)
+    assert isinstance(found["1"], InputError)
+    assert isinstance(found["2"], ProgressReport)
+
+
+def test_a_file_system_that_hangs_holds_up_nobody_else_and_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     free = threading.Event()
 
     def hang(file: ProgressFile) -> ProgressReport:
-        free.wait(30)
+        if file.user == ME:
+            free.wait(30)
         return ProgressReport(0.0, 1.0)
 
     monkeypatch.setattr(progress_reports, "read_report", hang)
@@ -234,12 +253,16 @@ def test_a_file_system_that_hangs_holds_up_nobody_and_is_named(
         threads.append(threading.Thread(target=work, daemon=True))
         threads[-1].start()
 
-    files = ProgressFiles(start)
+    files, said = ProgressFiles(start), ProgressReport(0.0, 1.0)
     wanted = {"1": ProgressFile("/hangs", ME)}
     assert (files.look(wanted), files.look(wanted)) == ({}, {})
     while not files.stuck:
         pass
     assert (files.stuck, len(threads)) == ("/hangs", 1)
+    both = {**wanted, "2": ProgressFile("/is/there", "another")}
+    assert files.look(both) == {}
+    threads[1].join()
+    assert files.look(wanted) == {"2": said}
     free.set()
     threads[0].join()
-    assert files.look(wanted) == {"1": ProgressReport(0.0, 1.0)}
+    assert files.look(wanted) == {"1": said}

@@ -37,6 +37,7 @@ from slurm_plugin.client.slurm import (
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
+from slurm_plugin.controller.vanished_jobs import GONE_S
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
 from slurm_plugin.service.cli import clean
 from tests.slurm_plugin.fake import FakeSlurm
@@ -190,6 +191,8 @@ def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: SiteOf
     bobs = cell.site.submit(gpus_per_node=8, user="bob", tag="beef", run_time_s=1000.0)
     cell.cycle()
     cell.slurm.alices = ()
+    cell.cycle()
+    cell.site.now_s += GONE_S
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
     assert cell.managed(bobs).job.user == "bob"

@@ -56,7 +56,7 @@ def test_a_controller_that_ended_leaves_the_partition_to_the_next_at_once(
 
 def killed(site: DaemonSite) -> None:
     """Its controller is gone, and what it said in Slurm is still there."""
-    daemon = site.start()
+    daemon = site.start(lambda: None)
     daemon._cycle()
     daemon._journal.close()
 
@@ -123,3 +123,37 @@ def test_without_the_right_to_reserve_it_says_so_once_and_goes_on(
 
 def refuse(*_: object) -> None:
     raise RefusedError("Access/permission denied")
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+def test_a_living_controller_keeps_its_partition_from_one_whose_clock_is_wrong(
+    first: DaemonSite, second: DaemonSite, ahead_s: float
+) -> None:
+    second.ahead_s = ahead_s
+
+    def start_another() -> None:
+        second.now_s = first.now_s
+        with pytest.raises(OccupiedError):
+            second.run(lambda: first_goes_on(), lambda: None)
+
+    def first_goes_on() -> None:
+        first.now_s = second.now_s
+        assert first.daemon is not None
+        first.daemon._cycle()
+
+    first.run(start_another)
+    assert not second.events("start")
+
+
+def test_a_controller_whose_clock_was_wrong_keeps_giving_signs_of_life(
+    first: DaemonSite, second: DaemonSite
+) -> None:
+    signs: list[float] = []
+
+    def look() -> None:
+        first.now_s, first.ahead_s = first.now_s + 40.0, 0.0
+        signs.append(locks(first)[0].start_s)
+
+    first.ahead_s = 3600.0
+    first.run(look, look, look, look)
+    assert len({*signs}) == 4

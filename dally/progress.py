@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import SupportsFloat
 
+from dally.atomic_file import write_atomically
+
 FILE = "DALLY_PROGRESS"
 """The variable with the file's name, in which %j stands for the job's number; `dally-sbatch` sets it."""
 
@@ -91,7 +93,8 @@ class Reporter:
             }
             numbers = {name: float(value) for name, value in said.items() if value is not None}
             found = {name: value for name, value in numbers.items() if math.isfinite(value)}
-            _replace(self._file, json.dumps({"time": time.time(), **found}))
+            text = json.dumps({"time": time.time(), **found}) + "\n"
+            write_atomically(self._file, text, mode=None, durable=False)  # the next one comes soon
         except Exception as error:  # a report must never end a training, whatever it was given
             if not self._failed:
                 print(f"dally: cannot report progress to {self._file}: {error}", file=sys.stderr)
@@ -129,11 +132,3 @@ def job_number(variables: Mapping[str, str]) -> str:
     """The number of the job in which this runs, as `dally queue` shows it; empty outside of Slurm."""
     array, task = variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID", "")
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write beside it and rename, not waiting for the disk: the next report comes soon."""
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as opened:
-        opened.write(text + "\n")
-    os.replace(new, file)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dally.bounds import check_number
 from dally.cluster import load_cluster, scaled_links
 from dally.cluster.topology import Topology
 from dally.errors import CapacityError, InputError
@@ -114,17 +115,11 @@ def load_scenario(inputs: Inputs) -> Scenario:
         InputError: One of them is wrong.
         CapacityError: A job is larger than the cluster, and `skip_bad` is False.
     """
-    if not 0 < inputs.checkpoint_s < float("inf"):
-        raise InputError(f"checkpoint_s is {inputs.checkpoint_s:g}, must be a positive number")
-    if inputs.restart_s is not None and not 0 <= inputs.restart_s < float("inf"):
-        raise InputError(f"restart_s is {inputs.restart_s:g}, must be 0 or more")
-    if not 1 <= inputs.assumed_slowdown < float("inf"):
-        raise InputError(
-            f"assumed_slowdown is {inputs.assumed_slowdown:g}, must be 1 (none) or more, like 1.25"
-        )
+    check_number("checkpoint_s", inputs.checkpoint_s)
+    check_number("restart_s", inputs.restart_s or 0.0, 0)
+    check_number("assumed_slowdown", inputs.assumed_slowdown, 1, 1000)
+    check_number("congestion", inputs.congestion)
     knows = inputs.knows
-    if not 0 < inputs.congestion < float("inf"):
-        raise InputError(f"congestion is {inputs.congestion:g}, must be a positive number")
     priorities, ratio = _priorities(inputs)
     topology = load_cluster(inputs.cluster)
     if inputs.congestion != 1:
@@ -240,13 +235,11 @@ def _arrival_scale(inputs: Inputs, jobs: Sequence[Job], topology: Topology) -> f
         InputError: It or the load is out of range, both are given, or all jobs come at once.
     """
     if inputs.load is None:
-        if not 0 <= inputs.arrival_scale < float("inf"):
-            raise InputError(f"arrival_scale is {inputs.arrival_scale:g}, must be 0 or more")
+        check_number("arrival_scale", inputs.arrival_scale, 0)
         return inputs.arrival_scale
     if inputs.arrival_scale != 1:
         raise InputError("load and arrival_scale exclude each other: a load sets the scale")
-    if not 0 < inputs.load < float("inf"):
-        raise InputError(f"load is {inputs.load:g}, must be a positive number")
+    check_number("load", inputs.load)
     span_s = jobs[-1].submit_s - jobs[0].submit_s if jobs else 0.0
     if not span_s:
         raise InputError("load needs jobs that are submitted at different times")
@@ -264,10 +257,8 @@ def _outages(inputs: Inputs, topology: Topology) -> Callable[[], Iterable[Outage
         raise InputError("failures from a file and at a rate (mtbf_h) exclude each other")
     if inputs.mtbf_h is not None:
         mtbf_s, repair_s = inputs.mtbf_h * 3600, inputs.repair_h * 3600
-        if not (0 < mtbf_s < float("inf") and 0 < repair_s < float("inf")):
-            raise InputError(
-                f"mtbf_h {inputs.mtbf_h:g} and repair_h {inputs.repair_h:g} must be positive numbers"
-            )
+        check_number("mtbf_h", inputs.mtbf_h)
+        check_number("repair_h", inputs.repair_h)
         return lambda: random_outages(topology, mtbf_s, repair_s, inputs.seed)
     outages = [] if inputs.failures is None else read_outages(inputs.failures, topology)
     return lambda: outages

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from dally.bounds import check_number
 from dally.config_text import naming, parse_toml, read_text
 from dally.errors import InputError
 from dally.extensions import SLURM_BACKENDS, extension_names
@@ -88,8 +89,7 @@ class Config:
         if not self.partitions:
             raise InputError("partitions is empty; name the partitions whose jobs Dally schedules")
         for name in ("poll_s", "start_timeout_s", "backoff_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name):g}, must be a positive number")
+            check_number(name, getattr(self, name))
         for name in ("max_requeues", "longest_grace_s", "restart_gap_s"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name} is {getattr(self, name)}, must be 0 or more")

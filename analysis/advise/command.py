@@ -20,6 +20,7 @@ from analysis.advise.sentences import summary_lines
 from analysis.advise.simulated import SimulationTask, processes_here, runner
 from analysis.advise.site import Site, cases, without_too_large
 from dally.atomic_file import write_atomically
+from dally.bounds import check_number
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
 from dally.errors import InputError
@@ -244,8 +245,7 @@ def _advise(
     **_: Any,
 ) -> None:
     """Simulate, write the page and print the summary."""
-    if not 0 < site.arrival_scale < float("inf"):
-        raise InputError(f"arrival_scale is {site.arrival_scale:g}, must be a positive number")
+    check_number("arrival_scale", site.arrival_scale)
     if not output.parent.is_dir():
         raise InputError(f"cannot write {output}: there is no folder {output.parent}")
     for spec in filter(None, (today, policy)):

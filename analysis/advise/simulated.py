@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from dally.policies.registry import parse_policy
 from dally.runs.records import JobRecord
 from simulator.priorities import SimulatedPriorities
 from simulator.scenario import simulate
+from simulator.sweep.workers import LOCAL, workers
 
 Floats = NDArray[np.float64]
 
@@ -113,8 +114,11 @@ def runner(site: Site, processes: int, tell: Callable[[SimulationTask], None]) -
     if processes == 1:
         yield lambda tasks: told(map(simulate_one, tasks))
         return
-    with ProcessPoolExecutor(processes) as pool:
-        yield lambda tasks: told(pool.map(simulate_one, tasks))
+    try:
+        with workers(LOCAL, processes, {}) as pool:
+            yield lambda tasks: told(pool.map(simulate_one, tasks))
+    except BrokenExecutor as error:
+        raise DallyError("a process that simulated was killed, perhaps because memory ran out") from error
 
 
 def processes_here() -> int:

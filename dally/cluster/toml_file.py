@@ -20,13 +20,12 @@ from dally.cluster.topology_build import (
 )
 from dally.config_text import naming, parse_toml
 from dally.errors import InputError
-from dally.hostlist import expand
+from dally.hostlist import MOST_NAMES, expand
 from dally.words import plural
 
 _TOP_KEYS = ("name", "top_level", "islands", "levels", "machines", "switches", "partitions")
 _MACHINE_KEYS = ("gpus", "gpu_type", "fabric", "slots", "slot_fabric", "uplink")
 _REGULAR_KEYS = ("count", "prefix")
-_MOST_MACHINES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +191,10 @@ def _regular(name: str, levels: Sequence[TomlTable], level_names: Sequence[str],
         level = levels[number]
         count, uplink = level.count("count"), level.link("uplink")
         total = len(above) * count
-        if total > _MOST_MACHINES:
-            raise InputError(f"{level.path}: {total} of {level.text('name')}, more than {_MOST_MACHINES}")
+        if total > MOST_NAMES:
+            raise InputError(
+                f"{level.path}: {total} of {level.text('name')}, more than {MOST_NAMES}, the most"
+            )
         prefix, width = level.text("prefix", level.text("name")), len(str(total))
         with naming(level.key_path("prefix")):
             expand(prefix)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from dally.cluster.links import DefaultLinks
 from dally.cluster.topology import Domain, LeftOut, Link, Machine, Topology
 from dally.errors import InputError
+from dally.hostlist import MOST_NAMES
 from dally.words import plural
 
 _DEEPEST = 64
@@ -61,6 +62,8 @@ def build_topology(
     """
     if not attached:
         raise InputError("the cluster has no machines")
+    if len(attached) > MOST_NAMES:  # as Slurm; with a million machines two jobs take a minute
+        raise InputError(f"the cluster has {len(attached):,} machines, more than {MOST_NAMES:,}, the most")
     parents: dict[str, str | None] = {}
     for switch in switches:
         if switch.name in parents:

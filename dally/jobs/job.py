@@ -6,6 +6,7 @@ from enum import StrEnum
 from math import ceil
 from typing import NamedTuple, Self
 
+from dally.bounds import MOST
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan
 from dally.words import plural
@@ -160,12 +161,20 @@ class Job:
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise InputError(f"job {self.job_id}: gpus is {self.gpus}, must be at least 1")
-        if not 0 < self.duration_s < float("inf"):
+        if not 0 < self.duration_s <= MOST:
             raise InputError(
-                f"job {self.job_id}: duration_s is {self.duration_s:g}, must be a positive number"
+                f"job {self.job_id}: duration_s is {self.duration_s:g}, "
+                f"must be a positive number up to {MOST:g}"
             )
-        if not 0 <= self.submit_s < float("inf"):
-            raise InputError(f"job {self.job_id}: submit_s is {self.submit_s:g}, must be 0 or more")
+        if not 0 <= self.submit_s <= MOST:
+            raise InputError(
+                f"job {self.job_id}: submit_s is {self.submit_s:g}, must be 0 or more, up to {MOST:g}"
+            )
+        if self.time_limit_s is not None and not 0 < self.time_limit_s <= MOST:
+            raise InputError(
+                f"job {self.job_id}: time_limit_s is {self.time_limit_s:g}, "
+                f"must be a positive number up to {MOST:g}"
+            )
         low, high = self.min_gpus or self.gpus, self.max_gpus or self.gpus
         if high > MOST_GPUS:
             raise InputError(f"job {self.job_id}: {high} GPUs are more than {MOST_GPUS}, the most")
@@ -176,8 +185,10 @@ class Job:
         if self.batch is not None and self.batch < 1:
             raise InputError(f"job {self.job_id}: batch is {self.batch}, must be at least 1")
         for name, number in (("epochs", self.epochs), ("epoch_samples", self.epoch_samples)):
-            if number is not None and not 0 < number < float("inf"):
-                raise InputError(f"job {self.job_id}: {name} is {number:g}, must be a positive number")
+            if number is not None and not 0 < number <= MOST:
+                raise InputError(
+                    f"job {self.job_id}: {name} is {number:g}, must be a positive number up to {MOST:g}"
+                )
         self._check_copies()
         self._check_plan()
         if self.machines is not None and not self.machines:

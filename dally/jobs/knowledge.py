@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import inf
 
+from dally.bounds import check_number
 from dally.errors import InputError
+
+_MOST_SIGMA = 10.0
+"""Of a log-normal error: then one value in three is off by more than 22,000."""
 
 
 class Knowledge(StrEnum):
@@ -49,8 +52,7 @@ class Known:
 
     def __post_init__(self) -> None:
         for name, value in (("estimate_error", self.error), ("profile_error", self.profile_error)):
-            if not 0 <= value < inf:
-                raise InputError(f"{name} is {value:g}, must be 0 or more")
+            check_number(name, value, 0, _MOST_SIGMA)
         if self.hides_profiles and self.profile_error:
             raise InputError(
                 "profiles that nobody sees cannot be wrong; leave profile_error or hide_profiles out"

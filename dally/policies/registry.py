@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
+from dally.bounds import LEAST, MOST
 from dally.errors import DallyError, InputError
 from dally.extensions import broken_line
 from dally.policies.base import Policy
@@ -201,7 +202,7 @@ def _value(what: str, knob: Field[Any], text: str) -> object:
         if value not in known.get("choices", (value,)):
             raise ValueError(text)
         if kind is not str and not (
-            isfinite(value)
+            (value == 0 or LEAST <= abs(value) <= MOST)
             and known.get("least", value) <= value <= known.get("most", value)
             and value > known.get("above", -inf)
         ):

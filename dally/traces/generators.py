@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from dally.bounds import MOST
 from dally.config_text import naming
 from dally.errors import InputError
 from dally.jobs.job import Job
@@ -22,8 +23,8 @@ from dally.traces.synthetic import WorkloadShape, synthesize
 from dally.words import plural
 
 
-def knob_number(name: str, text: str, *, low: float, high: float = float("inf")) -> float:
-    """A number between `low` and `high`, both allowed unless infinite.
+def knob_number(name: str, text: str, *, low: float, high: float = MOST) -> float:
+    """A number between `low` and `high`, both allowed.
 
     Raises:
         InputError: The text is no such number.
@@ -32,8 +33,8 @@ def knob_number(name: str, text: str, *, low: float, high: float = float("inf"))
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not low <= value <= high or value == float("inf"):
-        bound = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+    if not low <= value <= high:
+        bound = f"at least {low:g}" if high == MOST else f"from {low:g} to {high:g}"
         raise InputError(f"{name} is {text!r}, must be a number {bound}")
     return value
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dally.bounds import check_number
 from dally.errors import InputError
 from dally.extensions import (
     TRACE_FORMATS,
@@ -175,8 +176,7 @@ def load_trace(
     Raises:
         InputError: The file, a row, the specification or an option is wrong, or no job is left.
     """
-    if not 0 <= min_duration_s < float("inf"):
-        raise InputError(f"the least duration is {min_duration_s:g} s, must be 0 or more")
+    check_number("min_duration_s", min_duration_s, 0)
     if trace_format is None and isinstance(source, str) and is_generator(source):
         everything = generate(source, seed)
         jobs = window(in_group(everything, group), start_s, end_s)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import accumulate
 
+from dally.bounds import LEAST, MOST
 from dally.errors import InputError
 from dally.jobs.job import Job
 from dally.traces.workload import changed, remade
@@ -41,7 +42,7 @@ def parse_mix(text: str) -> ModelMix:
             weights[name] = float(weight_text)
         except ValueError:
             weights[name] = 0.0
-        if not 0 < weights[name] < float("inf"):
+        if not LEAST <= weights[name] <= MOST:
             raise InputError(f"model mix: weight of {name} is {weight_text!r}, must be a positive number")
     names = sorted(weights)
     sums = list(accumulate(weights[name] for name in names))

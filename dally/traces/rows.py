@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple, Self, TypeVar
 
+from dally.bounds import MOST
 from dally.errors import InputError
 from dally.jobs.job import Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
@@ -189,9 +190,9 @@ def _checked(draft: Draft) -> Job:
             reason = "gpus is below 1"
         elif draft.duration_s == 0:
             reason = "duration_s is 0"
-        elif not 0 < draft.duration_s < float("inf"):
+        elif not 0 < draft.duration_s <= MOST:
             reason = "duration_s is not a positive number"
-        elif not 0 <= draft.submit_s < float("inf"):
+        elif not 0 <= draft.submit_s <= MOST:
             reason = "submit_s is not 0 or more"
         elif draft.plan is not None:
             reason = "plan does not fit the job"
@@ -221,8 +222,9 @@ def time_limit(text: str, unit_s: float = 1.0) -> float | None:
     if not text:
         return None
     limit_s = number(text, "time limit") * unit_s
-    if not 0 < limit_s < float("inf"):
-        raise RowError("time limit is not positive", f"time limit is {text}, must be a positive number")
+    if not 0 < limit_s <= MOST:
+        said = f"time limit is {text}, must be a positive number up to {MOST / unit_s:g}"
+        raise RowError("time limit is not positive", said)
     return limit_s
 
 

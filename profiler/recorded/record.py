@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from dally.atomic_file import open_plain
 from dally.errors import InputError
 from dally.profiles.collectives import CollectiveKind, sent_share
 
@@ -235,7 +236,7 @@ def read_record(path: Path) -> RankRecord:
         InputError: It cannot be read, or has no steps.
     """
     try:
-        with gzip.open(path, "rb") as file:
+        with open_plain(path, path.parent.stat().st_uid) as stored, gzip.open(stored, "rb") as file:
             about, trace = (
                 json.loads(file.readline(_BYTES_OF_A_RECORD)),
                 json.loads(file.read(_BYTES_OF_A_RECORD)),

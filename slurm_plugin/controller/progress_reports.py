@@ -5,12 +5,12 @@ Their files are read on threads, one for each user: nobody waits for a file syst
 
 import os
 import pwd
-import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from dally.atomic_file import open_plain
 from dally.errors import InputError
 from dally.jobs.progress import MOST_BYTES, ProgressReport, parse_report
 from dally.progress import STEP_FILE, of_job
@@ -94,31 +94,17 @@ class ProgressFiles:
 def read_report(file: ProgressFile) -> ProgressReport:
     """Read one file, which anybody may have named: only a plain one of the job's own user.
 
-    It is looked at before it is opened to be read: to open a device, or a pipe, can do harm.
-
     Raises:
         InputError: It cannot be read, is somebody else's or no report; nothing of what is in it is told.
     """
     try:
-        place = os.open(file.path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            status = os.fstat(place)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError("it is no plain file")
-            try:
-                owned = status.st_uid == pwd.getpwnam(file.user).pw_uid
-            except KeyError:  # this machine does not know that user
-                owned = False
-            if not owned:
-                raise InputError(f"it is not {file.user}'s")
-            reading = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            with open(reading, "rb") as opened:
-                data = opened.read(MOST_BYTES + 1)
-        finally:
-            os.close(place)
+        with open_plain(file.path, pwd.getpwnam(file.user).pw_uid) as opened:
+            data, written_s = opened.read(MOST_BYTES + 1), os.fstat(opened.fileno()).st_mtime
+    except KeyError:
+        raise InputError(f"this machine does not know its user {file.user}") from None
     except OSError as error:
         raise InputError(error.strerror or "it cannot be read") from None
-    return parse_report(data, status.st_mtime)
+    return parse_report(data, written_s)
 
 
 EVERY_S = 30.0

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from slurm_plugin.controller.controller import ControllerMode
+from dally.optional import import_optional
 from slurm_plugin.service.cli import config_option
-from slurm_plugin.service.daemon import Daemon
 from slurm_plugin.service.signals import Signals
 
 
@@ -21,5 +20,7 @@ def command(config: Path | None, shadow: bool, drain: bool, once: bool) -> None:
     It tells each event as one line of JSON. SIGTERM and SIGINT end it between two steps, SIGHUP makes it read
     its configuration again. However it ends, the next one goes on where it was.
     """
-    with Signals() as signals:
-        Daemon(config, ControllerMode(shadow=shadow, drain=drain), signals, serve=not once).run(once)
+    with Signals() as signals:  # before numpy begins threads: a signal to one of them would end all
+        daemon = import_optional("slurm_plugin.service.daemon")
+        mode = daemon.ControllerMode(shadow=shadow, drain=drain)
+        daemon.Daemon(config, mode, signals, serve=not once).run(once)

@@ -10,6 +10,8 @@ _ALL = (*_END, signal.SIGHUP)
 class Signals:
     """Keeps the signals back while it is entered, in this thread and in those begun since.
 
+    A signal of the process goes to any thread that does not keep it back, so no other may have begun before.
+
     Programs that are started meanwhile keep them back, too: who stops a whole control group does not cut off
     Slurm's commands at work.
 
@@ -29,6 +31,8 @@ class Signals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        while signal.sigtimedwait(_ALL, 0.0):  # asked for twice, the end has come already
+            pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def wait(self, seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dally.errors import InputError
+from dally.bounds import check_number
 from dally.interruption import INTERRUPTED, interruptible
 from dally.traces import format_names
 from profiler.commands import values
@@ -98,8 +98,8 @@ def command(
     """
     specs = check_policies(policies)
     request = RunRequest(**options)
-    if request.timeout_s is not None and not 0 < request.timeout_s < float("inf"):
-        raise InputError(f"--timeout-s is {request.timeout_s:g}, must be a positive number")
+    if request.timeout_s is not None:
+        check_number("--timeout-s", request.timeout_s)
     runs = []
     if existing:
         check_reservation(existing, specs)

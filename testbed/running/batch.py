@@ -9,6 +9,7 @@ from math import fsum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dally.bounds import check_number
 from dally.cluster import load_cluster
 from dally.cluster.topology import Topology
 from dally.errors import DallyError, InputError
@@ -134,8 +135,7 @@ def plan_batch(request: RunRequest, topology: Topology, out: Path) -> RunBatch:
     if isinstance(emulate, Mapping) and not all(one.env.gpu_type for one in profiles.profiles):
         # Profiles that name no type are of GPUs of `EMULATED_TFLOPS`.
         profiles = of_types(profiles, {name: speed / EMULATED_TFLOPS for name, speed in emulate.items()})
-    if not 0 <= request.scale < float("inf"):
-        raise InputError(f"scale is {request.scale:g}, must be 0 or more")
+    check_number("scale", request.scale, 0)
     if request.workload in named_workloads():
         file = resources.files("testbed.running") / "workloads" / f"{request.workload}.csv"
         with resources.as_file(file) as path:

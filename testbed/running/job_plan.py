@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from dally.bounds import check_number
 from dally.cluster.free import FreeGpus
 from dally.cluster.topology import Topology
 from dally.errors import InputError
@@ -56,8 +57,7 @@ def plan_jobs(
         InputError: A job names no model that can be trained and has a profile.
         CapacityError: The cluster is too small for a job.
     """
-    if not 0 < duration_scale < float("inf"):
-        raise InputError(f"duration scale is {duration_scale:g}, must be a positive number")
+    check_number("duration scale", duration_scale)
     costs = CostModel(topology, profiles)
     return tuple(_plan(job, costs, profiles, duration_scale) for job in jobs)
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from dally.bounds import check_number
+from dally.errors import InputError
 from dally.policies.registry import PolicySpec
 from dally.policies.slurm.policy import SlurmKnobs
 from slurm_plugin.client.node_text import read_settings
@@ -44,11 +46,11 @@ def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
         return policy
     said = dict(part.partition("=")[::2] for part in settings.get(_PARAMETERS, "").split(","))
     numbers: dict[str, Any] = {
-        **{knob: float(said[name]) * unit_s for name, (knob, unit_s) in _SECONDS.items() if name in said},
+        **{knob: _number(said, name) * unit_s for name, (knob, unit_s) in _SECONDS.items() if name in said},
         "bf_job_part_count_reserve": 0,
-        **{name: int(said[name]) for name in _COUNTS if name in said},
+        **{name: int(_number(said, name)) for name in _COUNTS if name in said},
     }
-    most_s = float(said.get("max_switch_wait", _MOST_SWITCH_WAIT_S))
+    most_s = _number({"max_switch_wait": str(_MOST_SWITCH_WAIT_S), **said}, "max_switch_wait")
     knobs = SlurmKnobs(
         switch_wait_s=min(policy.knobs.switch_wait_s, most_s),
         scheduler=settings.get("SchedulerType", "sched/backfill").removeprefix("sched/"),
@@ -56,3 +58,13 @@ def set_alike(policy: PolicySpec, settings: Mapping[str, str]) -> PolicySpec:
         **numbers,
     )
     return replace(policy, knobs=knobs)
+
+
+def _number(said: Mapping[str, str], name: str) -> float:
+    """A setting that is a number; InputError if it is none."""
+    try:
+        value = float(said[name])
+    except ValueError:
+        raise InputError(f"{_PARAMETERS} has {name}={said[name]}, must be a number") from None
+    check_number(f"{name} in {_PARAMETERS}", value, 0)
+    return value

@@ -257,6 +257,30 @@ def test_the_first_rank_tells_how_long_its_last_steps_took(
     assert (report.step_s, report.samples, report.t) == (1.0, 0.0, 30.0)
 
 
+def test_a_link_that_another_user_laid_is_not_followed(tmp_path: Path) -> None:
+    """Under the names that are easily known: the job's number, its process and the record's name."""
+    shared, owned = tmp_path / "records", tmp_path / "precious"
+    owned.write_text("precious")
+    run = shared / "run-0-batch-0-0"
+    run.mkdir(parents=True)
+    for known in (shared / f".steps-17.json.{os.getpid()}", run / f"rank-00000.json.{os.getpid()}.part"):
+        known.symlink_to(owned)
+    recorder = recorder_module().RankRecorder(shared)
+    recorder._about["rank"] = 0
+    recorder.steps.extend([10**9, 2 * 10**9])
+    recorder.write_step_time(shared / "steps-17.json")
+    recorder.write()
+    assert owned.read_text() == "precious"
+    assert {path.name for path in run.iterdir() if not path.is_symlink()} == {"rank-00000.json.gz"}
+    assert (shared / "steps-17.json").is_file()
+
+
+def test_a_pipe_among_the_records_is_told_and_not_waited_for(folder: Path) -> None:
+    assert_trained(python(folder, job()))
+    os.mkfifo(folder / "records" / "run-0-batch-0-29500" / "rank-00001.json.gz")
+    assert "no plain file" in records(folder).notes[0]
+
+
 class Raising:
     """Raises whatever is asked of it."""
 

@@ -1,7 +1,11 @@
 """`dally advise` as an administrator meets it."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from dally.commands import main
 from dally.testing.worlds import racks
 from tests.analysis.advise.histories import BUSY, Row, cluster_file, held_back, site, written
 from tests.dally.cluster.sites import FOLDER, SITES
+from tests.patience import LONGEST_S, wait_until
 
 CSV = "job_id,submit_s,gpus,duration_s,user\n" + "".join(f"j{n},{n},4,100,u{n % 2}\n" for n in range(12))
 
@@ -286,3 +291,34 @@ def test_without_limits_schedulers_know_what_ended(folder: Path) -> None:
     path.write_text(CSV)
     result = advise(folder, "--policy", "srsf-delay", "--json", history=path)
     assert json.loads(result.output)["knowledge"] == "history"
+
+
+def is_alive(group: int) -> bool:
+    """Whether there is any process of a group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_ended_by_a_signal_it_leaves_no_process_and_no_traceback(tmp_path: Path, number: int) -> None:
+    """Ctrl-C goes to all of them, as the terminal sends it; others to the command alone."""
+    history = tmp_path / "long.csv"
+    rows = (f"j{n},{n},4,100000,u{n % 2}\n" for n in range(20_000))
+    history.write_text("job_id,submit_s,gpus,duration_s,user\n" + "".join(rows))
+    argv = ("-m", "dally", "advise", str(history), "--cluster", "demo", "--processes", "2")
+    process = subprocess.Popen(
+        [sys.executable, *argv, "-o", str(tmp_path / "page.html")],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: len(children.read_text().split()) == 2, "its workers")
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    said, _ = process.communicate(timeout=LONGEST_S)  # ends when nobody has the terminal any more
+    assert said.strip() == ("Aborted!" if number == signal.SIGINT else "")
+    wait_until(lambda: not is_alive(process.pid), "all its processes to end")

@@ -156,7 +156,7 @@ def put(text: str, old: str, new: str) -> str:
         (without(REGULAR, "gpus = 8\n"), r"levels\[0\].gpus is missing"),
         (without(REGULAR, "count = 5\n"), r"levels\[1\].count is missing"),
         (put(REGULAR, "count = 5", "count = -5"), r"levels\[1\].count is -5"),
-        (put(REGULAR, "count = 5", "count = 5000000"), "more than 1000000"),
+        (put(REGULAR, "count = 5", "count = 5000000"), "more than 65536, the most"),
         (put(REGULAR, "slots = 2", "slots = 3"), r"levels\[0\]: slots is 3, must divide its 8 GPUs"),
         (put(REGULAR, '"rack"', '"machine"'), "machine, machine, network are not all different"),
         (put(REGULAR, '"gpu"', '"g p"'), r"levels\[0\].prefix: 'g p' is not a host list"),

@@ -213,8 +213,8 @@ def test_only_a_plain_file_of_the_jobs_user_is_read(tmp_path: Path) -> None:
     link.symlink_to(good)
     os.mkfifo(pipe)
     assert read_report(ProgressFile(str(link), ME)) == ProgressReport(7.0, 5.0)
-    assert refuses(good, "nobody") == "it is not nobody's"
-    assert refuses(good, "no such user") == "it is not no such user's"
+    assert refuses(good, "nobody") == "it belongs to another user"
+    assert refuses(good, "no such user") == "this machine does not know its user no such user"
     for other in (pipe, tmp_path, Path("/dev/zero")):
         assert refuses(other) == "it is no plain file"
     assert refuses(tmp_path / "none") == "No such file or directory"

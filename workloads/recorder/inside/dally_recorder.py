@@ -14,6 +14,7 @@ import atexit
 import gzip
 import json
 import os
+import runpy
 import socket
 import statistics
 import sys
@@ -34,6 +35,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 1_800.0
 _STEPS_EVERY_S, _MEDIAN_OF = 30.0, 100
 _AT_EXIT_S = 5.0
 """A job that ends waits so long for its last record, and no longer: its file system may hang."""
+
+_FILES = runpy.run_path(str(Path(__file__).parents[3] / "dally" / "atomic_file.py"))
+"""Dally's functions for files: what it needs is the standard library, and the job's Python may lack Dally."""
 
 _RANK = "DALLY_LEARN_RANK"
 """Set in a rank, so that the programs it starts do not take themselves for ranks."""
@@ -210,12 +214,7 @@ class RankRecorder:
         times = list(self.steps)[-_MEDIAN_OF - 1 :]
         step_s = statistics.median(times[i] - times[i - 1] for i in range(1, len(times))) / 1e9
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            beside.write_text(json.dumps({"time": times[-1] / 1e9, "step_s": step_s}))
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+        _write(path, json.dumps({"time": times[-1] / 1e9, "step_s": step_s}))
 
     def write(self) -> None:
         """Write what is known now in place of what was known before."""
@@ -229,20 +228,18 @@ class RankRecorder:
                 "parameters": self._parameters(),
                 "backward_passes": statistics.median_low(self.backward_passes or [0]),
             }
-            path = self._folder / job_folder(os.environ) / f"rank-{about['rank']:05}.json.gz"
-            if not self.steps and path.exists():
-                return  # a program that trains nothing, after one that did
-            path.parent.mkdir(parents=True, exist_ok=True)
-            trace, about["lacks"] = _remembered_collectives()
-            about["written_ns"] = time.time_ns()
-            beside = path.with_suffix(f".{os.getpid()}.part")
-            try:
-                with gzip.open(beside, "wb", compresslevel=3) as file:
-                    file.write(json.dumps(about).encode() + b"\n")
-                    file.write(trace)
-                beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+            with _FILES["own_folder"](self._folder, *job_folder(os.environ).parts) as folder:
+                path = folder / f"rank-{about['rank']:05}.json.gz"
+                if not self.steps and path.exists():
+                    return  # a program that trains nothing, after one that did
+                trace, about["lacks"] = _remembered_collectives()
+                about["written_ns"] = time.time_ns()
+                _write(path, gzip.compress(json.dumps(about).encode() + b"\n" + trace, compresslevel=3))
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    """Write a file in a folder in which others may lay links; the next one comes soon."""
+    _FILES["write_atomically"](path, content, mode=None, durable=False)
 
 
 def _noting(call: Any, messages: deque[list[Any]], works: weakref.WeakKeyDictionary[Any, list[Any]]) -> Any:

@@ -309,7 +309,7 @@ def _nodes(path: Path) -> None:
 def _reservations(path: Path) -> None:
     read_reservations(text(path))
     read_settings(text(path))
-    answers(text(path), 1)
+    answers(text(path), 1, "mark")
 
 
 def _journal(folder: Path) -> Mapping[str, bytes]:

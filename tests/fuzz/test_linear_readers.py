@@ -137,7 +137,7 @@ READERS: dict[str, Read] = {
     "partitions": lambda text: (read_partitions(f"PartitionName=a {text}"), read_reservations(text)),
     "jobs": read_jobs,
     "limits": limits,
-    "answers": lambda text: (answers(text, 1), first_line(text)),
+    "answers": lambda text: (answers(text, 1, "mark"), first_line(text)),
 }
 
 

@@ -17,6 +17,7 @@ VARIABLE = "DALLY_CONFIG"
 DEFAULT_PATH = Path("/etc/dally/dally.toml")
 
 _URL = re.compile(r"http://[\w.:\[\]-]+/?", re.ASCII)
+_USER = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _MOST_ASSUMED = 10
 _CHOICES: dict[str, tuple[str, ...]] = {
     "knowledge": (Knowledge.AUTO, Knowledge.LIMITS, Knowledge.HISTORY, Knowledge.NONE),
@@ -57,6 +58,7 @@ class Config:
         fallback: What `dally-sbatch` does when no controller answers: `plain` (a Slurm job) or `refuse`.
         listen: Where the controller tells about itself, `host:port`; empty: nowhere.
         url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
+        user: The user that the controller runs as, or its number: only its answers are believed.
         learn: Folder for records of what the ranks of every job send (`dally-sbatch --learn`); all users may
             write to it. Empty: only jobs that ask for it are recorded.
         record: File to which every fact and decision goes, for `dally replay`; empty: they are not recorded.
@@ -82,6 +84,7 @@ class Config:
     fallback: str = "plain"
     listen: str = "127.0.0.1:9341"
     url: str = "http://127.0.0.1:9341"
+    user: str = "dally"
     learn: str = ""
     record: str = ""
 
@@ -106,6 +109,8 @@ class Config:
         for name in ("learn", "record"):
             if (path := getattr(self, name)) and not Path(path).is_absolute():
                 raise InputError(f"{name} is {path!r}, must be a path that begins with /")
+        if not _USER.fullmatch(self.user):
+            raise InputError(f"user is {self.user!r}, must be the name or the number of a user, like dally")
         if self.url and not _URL.fullmatch(self.url):
             raise InputError(f"url is {self.url!r}, must be like http://head:9341")
 

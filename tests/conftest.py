@@ -62,6 +62,7 @@ SLOW = {
     "slurm_plugin/controller/test_walks.py",
     "slurm_plugin/service/test_server.py",
     "slurm_plugin/service/test_status_command.py",
+    "slurm_plugin/test_asking.py",
     "slurm_plugin/test_soak.py",
 }
 """Files that take long; they and the folders below are left out of `scripts/test.sh quick`.

@@ -17,7 +17,7 @@ from slurm_plugin.admin.checks.site import Level
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import plan_uninstall, uninstall
-from slurm_plugin.config import config_path
+from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import config_option, json_option
 from slurm_plugin.submit.hints import MODES, Mode
 
@@ -75,10 +75,10 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
     show_default=True,
     help="Folder of systemd's units.",
 )
-@click.option("--user", default="dally", show_default=True, help="User that the controller runs as.")
+@click.option("--user", help="User that the controller runs as; that of dally.toml by default, else dally.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
 def install_command(
-    config: Path | None, mode: Mode, slurm_conf: Path | None, units: Path, user: str, dry_run: bool
+    config: Path | None, mode: Mode, slurm_conf: Path | None, units: Path, user: str | None, dry_run: bool
 ) -> None:
     """Write configuration, job_submit.lua and systemd units; slurm.conf is never edited.
 
@@ -88,9 +88,9 @@ def install_command(
     conf_dir = slurm_conf or Path(os.environ.get("SLURM_CONF") or SLURM_CONF).parent
     if conf_dir.name == "slurm.conf":
         conf_dir = conf_dir.parent
-    target = InstallTarget(
-        config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
-    )
+    path = config_path(config).absolute()
+    user = user or (load_config(path).user if path.exists() else "dally")
+    target = InstallTarget(path, conf_dir.absolute(), units.absolute(), _dally(), user, mode)
     plan = plan_install(target)
     for verb, paths in (("make  ", plan.folders), ("write ", plan.files), ("as is ", plan.kept)):
         for path in paths:

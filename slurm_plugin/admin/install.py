@@ -107,7 +107,9 @@ def plan_install(target: InstallTarget) -> InstallPlan:
     if target.config_path.exists():
         config = load_config(target.config_path)
     else:
-        files[target.config_path] = own_file("dally.toml")
+        usual, own = '# user = "dally"', f'user = "{target.user}"'
+        text = own_file("dally.toml")
+        files[target.config_path] = text if target.user == "dally" else text.replace(usual, own)
         config = parse_config(tomllib.loads(files[target.config_path]))
     # Where the site has a job_submit.lua of its own, ours goes to a folder beside it.
     lua = target.conf_dir / "job_submit.lua"
@@ -205,6 +207,10 @@ def _next_steps(target: InstallTarget, config: Config, lua_dir: Path, advice: st
     if advice:
         steps.append(advice)
     if target.mode == "hold":
+        if target.config_path.exists() and config.user != target.user:
+            steps.append(
+                f"write user = {target.user!r} into {target.config_path}, or nobody believes its answers"
+            )
         if not _uids(target.user):
             steps.append(f"make the user {target.user}, a Slurm operator (docs/install.md), then {_AGAIN}")
         steps.append("systemctl daemon-reload && systemctl enable --now dally-controller dally-deadman.timer")

@@ -80,6 +80,7 @@ _JSON, _JSON_OF_25_11 = "--json", "--json=v0.0.44"
 _HIDES_EXCLUSIVE = (26, 5)
 """From this version on, JSON as it comes tells no `--exclusive`; that of 25.11, which it prints too, does."""
 
+_HIDE_JOBS = frozenset({"jobs", "all"})
 _THEIR_FORMAT = re.compile("S(QUEUE|CONTROL|CANCEL)_.*|SLURM_CLUSTERS")
 
 
@@ -242,6 +243,11 @@ class CommandLine:
     def booted_s(self) -> float:
         """When slurmctld was started."""
         return number(self._settings().get("BOOT_TIME", ""))
+
+    def hides_jobs(self) -> bool:
+        """Whether users see their own jobs alone, as the settings had it that were read last."""
+        hidden = (self._last_settings or self._settings()).get("PrivateData", "")
+        return not _HIDE_JOBS.isdisjoint(hidden.split(","))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days, as sacct has them; rows that make no sense are left out."""

@@ -75,6 +75,10 @@ class ForwardingSlurm:
         """When slurmctld was started."""
         return self.slurm.booted_s()
 
+    def hides_jobs(self) -> bool:
+        """Whether users see their own jobs alone."""
+        return self.slurm.hides_jobs()
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The jobs that ended in the last days."""
         return self.slurm.ended_jobs(partitions, days)

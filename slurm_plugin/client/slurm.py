@@ -396,6 +396,9 @@ class Slurm(Protocol):
     def booted_s(self) -> float:
         """When slurmctld was started, seconds since 1970 by its clock; 0 if it does not say."""
 
+    def hides_jobs(self) -> bool:
+        """Whether users see their own jobs alone (PrivateData), as far as known without asking again."""
+
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The GPU jobs of some partitions that ended in the last days, with the time that they ran.
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,22 @@ import click
 
 from dally.errors import InputError
 from dally.hostlist import fold
+from slurm_plugin.asking import NoControllerError, ask_page, clean
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.submit.sbatch import NoControllerError, read_page
 
 _TIMEOUT_S = 10.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_ODD = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    OSError,
+    MemoryError,
+    RecursionError,
+)
+"""What becomes of an answer that has something else where numbers, texts or tables should be."""
 
 UNHEALTHY = 3
 """Exit code of a command that was answered by a controller that is not well."""
@@ -26,31 +38,43 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def ask(config: Path | None, page: str) -> Mapping[str, Any]:
+def ask(config: Path | None, page: str, quiet: bool = False) -> Mapping[str, Any]:
     """What the site's controller shows on a page.
 
     Args:
         config: The configuration, which says where the controller is; None for the usual one.
         page: Path of the page, like `/queue`.
+        quiet: Do not say on standard error that nobody can prove who answers, where that is so.
 
     Raises:
         InputError: The configuration is wrong or says no address.
-        NoControllerError: There is no answer, or none that is an answer; the message names the address.
+        NoControllerError: There is no answer, or none of this cluster's controller; the message names the
+            address.
     """
-    url = load_config(config).url
-    if not url:
+    site = load_config(config)
+    if not site.url:
         raise InputError(f"{config_path(config)}: url is empty, so the controller's address is not known")
-    status, said = read_page(url, page, _TIMEOUT_S)
-    if said is None:
-        raise NoControllerError(f"what answers at {url} is no controller of Dally's")
-    if status.split(" ")[1:2] != ["200"]:
-        raise NoControllerError(f"the controller at {url} says: {clean(str(said.get('error', status)))}")
-    return said
+    answer = ask_page(site, page, _TIMEOUT_S)
+    if answer.told is None:
+        raise NoControllerError(f"what answers at {site.url} is no controller of Dally's")
+    if answer.status != 200:
+        raise NoControllerError(f"the controller at {site.url} says: {answer.reason}")
+    if not (answer.proven or quiet):
+        click.echo(f"note: Slurm has no munge here, so nobody can prove who answers at {site.url}", err=True)
+    return answer.told
 
 
-def clean(text: str) -> str:
-    """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+@contextmanager
+def understood() -> Iterator[None]:
+    """For what is made of an answer.
+
+    Raises:
+        NoControllerError: The answer is not what this version of Dally shows.
+    """
+    try:
+        yield
+    except _ODD as error:
+        raise NoControllerError("the answer is none of a controller of this version of Dally") from error
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", texts: int | None = None) -> Iterator[str]:

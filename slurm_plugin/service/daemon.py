@@ -1,6 +1,7 @@
 """The daemon: runs the controller cycle after cycle, whatever happens around it, and tells what it does."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, TextIO
+from urllib.parse import urlsplit
 
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
@@ -21,6 +23,7 @@ from slurm_plugin.client.slurm import Look, Slurm, SlurmNode, SlurmUnavailableEr
 from slurm_plugin.controller.controller import JOURNAL_LOST, Controller, ControllerMode
 from slurm_plugin.controller.journal import FencedError, Journal, JournalError
 from slurm_plugin.controller.wall_clock import LASTS_S, WallClock
+from slurm_plugin.munge import ProofError, read_realm
 from slurm_plugin.service.controller_inputs import (
     ControllerInputs,
     cut,
@@ -40,6 +43,7 @@ REST = 3.0
 """After a look at Slurm it rests at least this many times as long as the look took."""
 
 SHORTEST_PAUSE_S = 0.1
+_REALM_S = 2.0
 SETTLE_S = 10.0
 """Slurm's nodes must differ from the cluster for so long before that counts: restarts pass by."""
 
@@ -149,6 +153,7 @@ class Daemon:
         self._failures = 0
         self._listen = self._site.config.listen if serve else ""
         self.server: Server | None = None
+        self.pages = Pages(self.status, self.metrics, self._folder)
         self._serve()
 
     def _tell_jobs(self) -> None:
@@ -158,12 +163,24 @@ class Daemon:
 
     def _serve(self) -> None:
         """Serve the pages; if somebody else has the port, schedule without them and try again."""
-        if self.server is None and self._listen:
-            try:
-                self.server = Server(self._listen, Pages(self.status, self.metrics, self._folder))
-            except PortError as error:
-                if not any(problem.reason == str(error) for problem in self.status.problems):
-                    self._tell_problem("pages_unavailable", error)
+        if not self._listen:
+            return
+        config = self._site.config
+        try:
+            if self.pages.realm is None:
+                self.pages.realm = realm = read_realm(config, _REALM_S)
+                if realm.has_munge and realm.uid != os.geteuid():
+                    raise ProofError(
+                        f"user is {config.user!r} in dally.toml, must be who runs the controller"
+                    )
+        except ProofError as error:
+            self._tell_once("pages_unproven", error)
+        try:
+            if self.server is None:
+                name = urlsplit(config.url).hostname or ""
+                self.server = Server(self._listen, self.pages, (name,))
+        except PortError as error:
+            self._tell_once("pages_unavailable", error)
 
     def run(self, once: bool = False) -> None:
         """Cycle until the end is asked for, or once.
@@ -215,6 +232,7 @@ class Daemon:
                 if self._signals.end:
                     raise _EndError
         wakeup_s = controller.cycle()
+        self.status.private = self._slurm.hides_jobs()
         self.status.segments = controller.reconciler.conditions.blocks.wants_segments
         pause_s = min(config.poll_s, wakeup_s - self._clock())
         pause_s = max(pause_s, REST * controller.stats.observe_s, SHORTEST_PAUSE_S)
@@ -296,6 +314,8 @@ class Daemon:
         backend = self._slurm.slurm if old.backend == new.backend else self._open_backend(new.backend)
         self._take(site)
         self._slurm.slurm = backend
+        self.pages.realm = None
+        self._serve()
         self._tell("reloaded", policy=new.policy)
 
     def _take(self, site: ControllerInputs) -> None:
@@ -349,6 +369,10 @@ class Daemon:
             self._signals.wait(0.0)
             if self._signals.end:
                 raise _EndError
+
+    def _tell_once(self, event: str, error: DallyError) -> None:
+        if not any(problem.reason == str(error) for problem in self.status.problems):
+            self._tell_problem(event, error)
 
     def _tell_problem(self, event: str, error: DallyError, **said: Any) -> None:
         self.status.add_problem(CycleProblem(round(self._clock(), 3), event, str(error)))

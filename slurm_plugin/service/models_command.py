@@ -15,8 +15,9 @@ from dally.profiles.parallel.gpu_specs import GPUS
 from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
 from dally.words import plural, share
+from slurm_plugin.asking import clean
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.service.cli import aligned, ask, clean, config_option, json_option
+from slurm_plugin.service.cli import aligned, ask, config_option, json_option, understood
 from slurm_plugin.service.why_command import factor_words
 
 _HEADS = (
@@ -57,7 +58,10 @@ def command(
     if learnt:
         if profiles:
             raise InputError("--learnt asks the controller, which has its own profiles; leave --profiles out")
-        _tell_learnt(ask(config, "/status").get("learnt_costs", []), names, as_json)
+        said = ask(config, "/status")
+        with understood():
+            shown = _learnt(said.get("learnt_costs", []), names, as_json)
+        click.echo(shown)
         return
     if not profiles:
         elsewhere = f"a shipped set shows with --profiles: {', '.join(shipped_sets())}"
@@ -92,16 +96,14 @@ def command(
         )
 
 
-def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_json: bool) -> None:
+def _learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_json: bool) -> str:
     """What step times have taught, a line for each model, GPU type and user."""
     # Of jobs that go by a plan, it stands behind the model's name.
     chosen = [each for each in beliefs if not names or each["model"].split(" ")[0] in names]
     if as_json:
-        click.echo(json.dumps(chosen, indent=2))
-        return
+        return json.dumps(chosen, indent=2)
     if not chosen:
-        click.echo("no job has told its step times yet (docs/learnt-costs.md)")
-        return
+        return "no job has told its step times yet (docs/learnt-costs.md)"
     levels = [*chosen[0]["waiting"]]
     rows = [("MODEL", "ON", "OF", "COMPUTES", *(f"WAITS: {level.upper()}" for level in levels), "FROM")]
     for each in sorted(chosen, key=lambda each: (each["model"], each["gpu_type"], each["user"] or "")):
@@ -110,8 +112,7 @@ def _tell_learnt(beliefs: Sequence[Mapping[str, Any]], names: Sequence[str], as_
         rests = f"{plural(each['runs'], 'run')} of {plural(each['jobs'], 'job')}"
         whose = each["user"] or "all"
         rows.append((each["model"], each["gpu_type"] or "any", whose, pace, *waits, rests))
-    for line in aligned(rows):
-        click.echo(line)
+    return "\n".join(aligned(rows))
 
 
 def _cells(entry: ModelEntry) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import getpass
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import click
 
 from dally.commands.why import NETWORK
 from dally.words import share
+from slurm_plugin.asking import clean
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, json_option, lasting
+from slurm_plugin.service.cli import ask, clock, config_option, folded, json_option, lasting, understood
 
 _SINCE = "SINCE"
 _HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STATE", _SINCE, "TIMER", "NODES or REASON")
@@ -35,16 +36,18 @@ def command(config: Path | None, me: bool, as_json: bool) -> None:
     TIMER says when a job will take GPUs that are farther apart (`rack 4m`: any of one rack in 4 minutes).
     """
     said = ask(config, "/queue")
-    jobs = [job for job in said["jobs"] if not me or job["user"] == getpass.getuser()]
-    if as_json:
-        click.echo(json.dumps(jobs, indent=2))
-        return
-    for line in table(jobs, said["now_s"], shutil.get_terminal_size().columns):
-        click.echo(line)
+    with understood():
+        jobs = [job for job in said["jobs"] if not me or job["user"] == getpass.getuser()]
+        shown = json.dumps(jobs, indent=2) if as_json else "\n".join(_lines(jobs, said["now_s"]))
+    click.echo(shown)
+
+
+def _lines(jobs: Sequence[Mapping[str, Any]], now_s: float) -> Iterator[str]:
+    yield from table(jobs, now_s, shutil.get_terminal_size().columns)
     if any(job.get("assumed_slowdown") for job in jobs):
-        click.echo(f"{_NO_PROFILE} no profile (dally models): what distance costs it is assumed")
+        yield f"{_NO_PROFILE} no profile (dally models): what distance costs it is assumed"
     if any(map(slower, jobs)):
-        click.echo(f"{_SLOW} slower than its placement explains (dally why JOBID)")
+        yield f"{_SLOW} slower than its placement explains (dally why JOBID)"
 
 
 def slower(job: Mapping[str, Any]) -> bool:

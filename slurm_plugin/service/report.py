@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from math import inf
@@ -128,10 +128,10 @@ def report(controller: Controller, policy: str, partitions: tuple[str, ...]) -> 
     )
 
 
-def sorted_jobs(latest: Report) -> list[JobData]:
-    """The jobs by state and arrival."""
+def sorted_jobs(jobs: Iterable[JobData]) -> list[JobData]:
+    """Jobs by state and arrival."""
     place = {state.value: index for index, state in enumerate(ORDER)}
-    return sorted(latest.jobs, key=lambda job: (place[job["state"]], arrival(job["submit_s"], job["job"])))
+    return sorted(jobs, key=lambda job: (place[job["state"]], arrival(job["submit_s"], job["job"])))
 
 
 def _job(managed: ManagedJob, controller: Controller) -> JobData:
@@ -284,6 +284,7 @@ class PublishedStatus:
         plans_by: What the policy plans by that jobs without a profile must report, in words.
         batching: What the policy plans for an elastic job's batch; see `dally.profiles.goodput.Batching`.
         segments: Whether jobs are to be submitted with a segment; see `BlockTopology`.
+        private: Whether users may see their own jobs alone, as Slurm has it.
     """
 
     mode: str
@@ -292,6 +293,7 @@ class PublishedStatus:
     plans_by: str = ""
     batching: str = "fixed"
     segments: bool = False
+    private: bool = True
 
     def publish(self, latest: Report, period_s: float) -> None:
         """A cycle went well; the next is due in some seconds."""

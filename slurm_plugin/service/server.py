@@ -1,28 +1,33 @@
 """The controller's HTTP server: a few read-only pages for commands, monitoring and `dally-sbatch`.
 
 It runs beside the controller and never holds it up: pages come from what the controller has published, and
-from the journal's file; connections are few, short and bounded.
+from the journal's file; connections are few, short and bounded. Who asks with a credential gets an answer
+with one (`slurm_plugin.munge`), and where Slurm hides jobs is shown his own.
 """
 
 import json
+import os
+import pwd
 import re
 import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from threading import Thread
+from threading import BoundedSemaphore, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
+from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF
 from slurm_plugin.controller.journal import JournalError, read_events
+from slurm_plugin.munge import ProofError, Realm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import PublishedStatus, sorted_jobs
 
@@ -31,8 +36,13 @@ _CONNECTION_S = 10.0
 
 _SILENCE_S = 5.0
 _MOST_CONNECTIONS = 32
+_MUNGE_S = 1.0
+_programs = BoundedSemaphore(4)
 
 _WHY = re.compile(r"/why/(\d{1,10}(?:_\d{1,10})?)", re.ASCII)
+_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_NUMBERS, _TAKERS = re.compile(rb"\bjob \d[\d_]*"), re.compile(rb'"by": \[[^]]+\]')
+_HIDDEN = "Slurm hides jobs here (PrivateData); they are shown to those who prove by munge who they are"
 _JSON = "application/json"
 
 
@@ -53,25 +63,43 @@ class Pages:
         status: What the controller has published.
         metrics: Its metrics.
         folder: Where its journal is.
+
+    Attributes:
+        realm: By what it proves that it is the controller; None: it cannot.
     """
 
-    def __init__(self, status: PublishedStatus, metrics: Metrics, folder: Path) -> None:
+    def __init__(
+        self, status: PublishedStatus, metrics: Metrics, folder: Path, realm: Realm | None = None
+    ) -> None:
+        self.realm = realm
         self._status, self._folder = status, folder
         self._queue: tuple[float, bytes] = (0.0, b"")
-        self._paths: dict[str, Callable[[], Page]] = {
-            "/health": self._health,
-            "/metrics": lambda: Page(HTTPStatus.OK, "text/plain; version=0.0.4", metrics.text()),
+        self._paths: dict[str, Callable[[int | None], Page]] = {
+            "/health": lambda _: self._health(),
+            "/metrics": lambda _: Page(HTTPStatus.OK, "text/plain; version=0.0.4", metrics.text()),
             "/queue": self._jobs,
-            "/status": lambda: _page(status.as_data()),
+            "/status": self._state,
         }
 
-    def page(self, path: str) -> Page:
-        """The page of a path; whatever is no such path is not found."""
+    def page(self, path: str, asker: int | None = None) -> Page:
+        """The page of a path as a user may see it, None being anybody; any other path is not found."""
         if path in self._paths:
-            return self._paths[path]()
+            return self._paths[path](asker)
         if match := _WHY.fullmatch(path):
-            return self._why(match[1])
+            return self._why(match[1], asker)
         return _error(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def _only_of(self, asker: int | None) -> str | None:
+        """The user whose jobs alone the asker may see, empty for nobody's; None: he may see all."""
+        if not self._status.private:
+            return None
+        if asker is None or self.realm is None:
+            return ""
+        try:
+            name = pwd.getpwuid(asker).pw_name
+        except KeyError:
+            name = ""
+        return None if asker in (0, os.geteuid()) or name == self.realm.slurm_user else name
 
     def _health(self) -> Page:
         reason, age_s = self._status.health()
@@ -80,31 +108,45 @@ class Pages:
         status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
         return _page(said | told, status, reason or None)
 
-    def _jobs(self) -> Page:
+    def _state(self, asker: int | None) -> Page:
+        said = self._status.as_data()
+        if said.get("learnt_costs") and self._only_of(asker) is not None:
+            said["learnt_costs"] = []  # it names the models of others
+        return _page(said)
+
+    def _jobs(self, asker: int | None) -> Page:
         """All jobs; the text is made once for each report, however often it is asked for."""
         if self._status.last is None:
             return self._not_yet()
         latest, published_s, _ = self._status.last
+        if (user := self._only_of(asker)) == "":
+            return _error(HTTPStatus.FORBIDDEN, _HIDDEN)
+        if user is not None:
+            own = sorted_jobs(job for job in latest.jobs if job["user"] == user)
+            return without_others(_page({"now_s": latest.now_s, "jobs": own}))
         if self._queue[0] != published_s:
-            page = {"now_s": latest.now_s, "jobs": sorted_jobs(latest)}
+            page = {"now_s": latest.now_s, "jobs": sorted_jobs(latest.jobs)}
             self._queue = published_s, json.dumps(page).encode()
         return Page(HTTPStatus.OK, _JSON, self._queue[1])
 
-    def _why(self, job_id: str) -> Page:
+    def _why(self, job_id: str, asker: int | None) -> Page:
         if self._status.last is None:
             return self._not_yet()
+        if (user := self._only_of(asker)) == "":
+            return _error(HTTPStatus.FORBIDDEN, _HIDDEN)
         latest = self._status.last[0]
         job = next((job for job in latest.jobs if job["job"] == job_id), None)
         try:
             events = read_events(self._folder, job_id)
         except JournalError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        if job is None and not events:
-            return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
         # Slurm may use a number again: only the last job that had it counts.
         last = max((index for index, event in enumerate(events) if event["event"] == "submit"), default=0)
-        page = {"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events[last:]}
-        return _page(page)
+        whose = job or next(iter(events[last:]), None)
+        if whose is None or user not in (None, whose.get("user")):
+            return _error(HTTPStatus.NOT_FOUND, f"job {job_id} is none of Dally's")
+        page = _page({"now_s": latest.now_s, "policy": latest.policy, "job": job, "events": events[last:]})
+        return page if user is None else without_others(page)
 
     def _not_yet(self) -> Page:
         last = self._status.problems[-1].reason if self._status.problems else "it has just started"
@@ -119,6 +161,22 @@ def _error(status: HTTPStatus, reason: str) -> Page:
     return _page({"error": reason}, status)
 
 
+def without_others(page: Page) -> Page:
+    """A page whose texts name no jobs: they may be others'."""
+    return replace(page, body=_TAKERS.sub(b'"by": ["a job"]', _NUMBERS.sub(b"a job", page.body)))
+
+
+@contextmanager
+def _one_of_few() -> Iterator[None]:
+    """For running a program of munge's: but few run at once."""
+    if not _programs.acquire(timeout=_MUNGE_S):
+        raise ProofError("too many ask at once")
+    try:
+        yield
+    finally:
+        _programs.release()
+
+
 class PortError(DallyError):
     """The place to listen cannot be had now."""
 
@@ -129,16 +187,18 @@ class Server:
     Args:
         listen: Where, as `host:port`.
         pages: What it shows.
+        names: Names of this machine with a domain, under which it may be asked.
 
     Raises:
         InputError: It is no such place.
         PortError: Somebody else has it.
     """
 
-    def __init__(self, listen: str, pages: Pages) -> None:
+    def __init__(self, listen: str, pages: Pages, names: Collection[str] = ()) -> None:
         host, port = _place(listen)
+        known = frozenset(name.lower() for name in (*names, host, socket.gethostname()))
         try:
-            self._server = _HTTPServer(host, port, partial(_Handler, pages))
+            self._server = _HTTPServer(host, port, partial(_Handler, pages, known))
         except OSError as error:
             raise PortError(f"cannot listen on {listen}: {error.strerror or error}") from error
         self._thread = Thread(target=self._server.serve_forever, name="server", daemon=True)
@@ -218,13 +278,38 @@ class _Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.0"
     timeout = _SILENCE_S
 
-    def __init__(self, pages: Pages, *arguments: Any) -> None:
-        self._pages = pages
+    def __init__(self, pages: Pages, names: Collection[str], *arguments: Any) -> None:
+        self._pages, self._names = pages, names
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
-        """Send a page."""
-        self._send(self._pages.page(self.path))
+        """Send a page, and to who proves who he is a proof that it is the controller's."""
+        realm, credential = self._pages.realm, self.headers.get(CREDENTIAL)
+        if not self._is_meant():
+            self._send(_error(HTTPStatus.FORBIDDEN, "ask it at the address that is `url` in dally.toml"))
+        elif realm is None or not realm.has_munge or credential is None:
+            self._send(self._pages.page(self.path))
+        else:
+            proof = None
+            try:
+                with _one_of_few():
+                    asker = realm.asker(credential, self.path, _MUNGE_S)
+                page = self._pages.page(self.path, asker[0])
+                with _one_of_few():
+                    proof = realm.proof(asker, self.path, page.status, page.body, _MUNGE_S)
+            except ProofError as error:
+                page = _error(HTTPStatus.UNAUTHORIZED, str(error))
+            self._send(page, proof)
+
+    def _is_meant(self) -> bool:
+        """Whether it is asked under a name of its own, and by no page of another's in a browser."""
+        try:
+            name = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        except ValueError:
+            return False
+        foreign = self.headers.get("Origin") or self.headers.get("Sec-Fetch-Site") == "cross-site"
+        # Nobody else has names without a domain; one with a domain may be made to mean any address.
+        return not foreign and bool("." not in name or name in self._names or _ADDRESS.fullmatch(name))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse a request, in words that are the same for all."""
@@ -233,13 +318,17 @@ class _Handler(BaseHTTPRequestHandler):
             status = HTTPStatus.METHOD_NOT_ALLOWED
         self._send(_error(status, status.phrase.lower()))
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: Page, proof: str | None = None) -> None:
         self.close_connection = True
         self.send_response(page.status, page.phrase)
         self.send_header("Content-Type", page.kind)
         self.send_header("Content-Length", str(len(page.body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
+        if self._pages.realm is not None:
+            self.send_header(CLUSTER, self._pages.realm.cluster)
+        if proof is not None:
+            self.send_header(PROOF, proof)
         self.end_headers()
         self.wfile.write(page.body)
 

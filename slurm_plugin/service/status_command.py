@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from dally.words import plural
+from slurm_plugin.asking import clean
 from slurm_plugin.controller.running_times import in_words
-from slurm_plugin.service.cli import UNHEALTHY, ask, clean, clock, config_option, json_option, lasting
+from slurm_plugin.service.cli import UNHEALTHY, ask, clock, config_option, json_option, lasting, understood
 
 _MOST_PROBLEMS = 3
 
@@ -25,12 +26,11 @@ def command(config: Path | None, as_json: bool) -> None:
     The exit code is 3 if it answers but is not well, 1 if it does not answer.
     """
     said = ask(config, "/status")
-    if as_json:
-        click.echo(json.dumps(said, indent=2))
-    else:
-        for name, text in lines(said):
-            click.echo(f"{name:<11}{text}".rstrip())
-    if not said["healthy"]:
+    with understood():
+        words = (clean(f"{name:<11}{text}").rstrip() for name, text in lines(said))
+        shown, healthy = json.dumps(said, indent=2) if as_json else "\n".join(words), said["healthy"]
+    click.echo(shown)
+    if not healthy:
         sys.exit(UNHEALTHY)
 
 

@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from dally.errors import InputError
-from slurm_plugin.service.cli import UNHEALTHY, ask, config_option
+from slurm_plugin.asking import NoControllerError
+from slurm_plugin.service.cli import UNHEALTHY, ask, config_option, understood
 from slurm_plugin.service.top_view import ControllerView, screen
-from slurm_plugin.submit.sbatch import NoControllerError
 
 
 @click.command(
@@ -51,9 +51,11 @@ def command(config: Path | None, every_s: float, once: bool) -> None:
         if view.trouble:
             raise NoControllerError(view.trouble)
         width, height = shutil.get_terminal_size((80, 0))
-        lines = screen(view, time.monotonic(), width, height - 1 if height else None)
+        with understood():
+            lines = screen(view, time.monotonic(), width, height - 1 if height else None)
+            healthy = view.status["healthy"]
         console.print(lines, no_wrap=True, crop=False)
-        if not view.status["healthy"]:
+        if not healthy:
             sys.exit(UNHEALTHY)
         return
     if not console.is_terminal or console.is_dumb_terminal:
@@ -69,11 +71,12 @@ def look(config: Path | None, before: ControllerView) -> ControllerView:
         InputError: The configuration is wrong or says no address.
     """
     try:
-        status = ask(config, "/status")
+        status = ask(config, "/status", quiet=True)
         jobs: Sequence[Mapping[str, Any]] = ()
         if "now_s" in status:  # the jobs of the same cycle; asked for only if there was one since
             unchanged = status["now_s"] == before.status.get("now_s")
-            jobs = before.jobs if unchanged else ask(config, "/queue")["jobs"]
+            with understood():
+                jobs = before.jobs if unchanged else ask(config, "/queue", quiet=True)["jobs"]
     except NoControllerError as error:
         return replace(before, trouble=str(error))
     return ControllerView(status, jobs, time.monotonic())
@@ -85,7 +88,11 @@ def _watch(config: Path | None, every_s: float, console: Console) -> None:
     def drawn() -> Text:
         if not (view.status or view.trouble):
             return Text("asking the controller")
-        return screen(view, time.monotonic(), console.width, console.height)
+        try:
+            with understood():
+                return screen(view, time.monotonic(), console.width, console.height)
+        except NoControllerError as error:
+            return screen(ControllerView({}, trouble=str(error)), 0.0, console.width, console.height)
 
     with Live(get_renderable=drawn, console=console, screen=True, refresh_per_second=1) as live:
         while True:

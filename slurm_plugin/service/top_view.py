@@ -11,8 +11,9 @@ from typing import Any
 from rich.text import Text
 
 from dally.words import plural
+from slurm_plugin.asking import clean
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import clean, clock, lasting
+from slurm_plugin.service.cli import clock, lasting
 from slurm_plugin.service.queue_command import table
 from slurm_plugin.service.status_command import miscounted, timer_lines
 
@@ -75,6 +76,7 @@ def screen(view: ControllerView, now_s: float, width: int, height: int | None = 
         rows = None if height is None else height - len(lines) - 1
         lines += _job_lines(view.jobs, status["now_s"] + age_s, width, rows)
     for line in lines[:height]:
+        line.plain = clean(line.plain)
         if line.cell_len > width:  # a sign that there is more
             line.truncate(width - 1)
             line.append("+")
@@ -131,7 +133,7 @@ def _gpus(status: Mapping[str, Any], width: int) -> Text:
     cuts = [0]
     for name in _BAR:
         cuts.append(cuts[-1] + gpus[name])
-    ends = [room * cut // gpus["total"] for cut in cuts]
+    ends = [min(room, room * cut // gpus["total"]) for cut in cuts]
     parts = zip(_BAR.values(), ends, ends[1:], strict=False)
     return Text.assemble(
         said, "[", *((sign * (end - start), style) for (sign, style), start, end in parts), "]"

@@ -12,8 +12,9 @@ from dally.commands.why import NETWORK, event_text, tell_run, within
 from dally.errors import InputError
 from dally.profiles.learnt_costs import percent
 from dally.words import plural, share
+from slurm_plugin.asking import clean
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
+from slurm_plugin.service.cli import ask, clock, config_option, folded, lasting, understood
 
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)
 _SAME_ROOM = 14
@@ -40,11 +41,9 @@ def command(job: str, folder: Path | None, config: Path | None, as_json: bool) -
             f"job {job!r} is no number of a Slurm job, like 17 or 17_3; for a simulation's, give --run"
         )
     said = ask(config, f"/why/{job}")
-    if as_json:
-        click.echo(json.dumps(said, indent=2))
-        return
-    for line in story(job, said):
-        click.echo(clean(line))
+    with understood():
+        shown = json.dumps(said, indent=2) if as_json else "\n".join(map(clean, story(job, said)))
+    click.echo(shown)
 
 
 def story(job: str, said: Mapping[str, Any]) -> Iterator[str]:

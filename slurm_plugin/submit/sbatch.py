@@ -1,22 +1,20 @@
 """`dally-sbatch`: sbatch, with what Dally wants to know about the job; everything else is sbatch's own."""
 
-import json
 import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from typing import NoReturn
 
 from dally import __version__
 from dally.errors import DallyError, InputError
 from dally.progress import BATCHING, FILE, STEP_FILE
+from slurm_plugin.asking import ask_controller, clean
 from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice
@@ -35,8 +33,6 @@ from slurm_plugin.submit.submission import (
 from slurm_plugin.submit.training_hint import asked_gpus, with_plan
 from workloads import recorder
 
-_HEALTH_TIMEOUT_S = 1.0
-_LONGEST_BYTES = 2**28
 _HELP_TIMEOUT_S = 10.0
 _HELP_OPTION = re.compile(r"^[ \t]+(?:-\w,?[ \t]+)?--([\w-]+)(\[?=)?", re.MULTILINE)
 
@@ -65,10 +61,6 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
 All but the last two may also stand in the script, before the first command: #DALLY --model=resnet50
 For the options of sbatch: sbatch --help
 """
-
-
-class NoControllerError(DallyError):
-    """No controller answers, or it cannot say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +128,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
         return SubmissionOutcome(plain, None, (f"warning: {error}; {by_slurm}",))
     if reason := unread_reason(submission) or fixed_reason(submission.settings, config.partitions):
         return SubmissionOutcome(plain, None, (f"note: {reason}; {by_slurm}",))
-    reason, told = ask_controller(config.url)
+    reason, told = ask_controller(config)
     comment = submission.settings.get("comment") or ""
     variables = {FILE: request.progress} if request.progress else {}
     folder = learn_folder(submission) or (Path(config.learn) if config.learn else None)
@@ -162,8 +154,8 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     added = ["--hold", *requeue, *segment, f"--comment={encode(request, comment)}"]
     changes_size = request.min_gpus or request.max_gpus or request.companion_of
     if changes_size and isinstance(told.get("batching"), str):
-        variables[BATCHING] = str(told["batching"])
-    plans_by, gpus = str(told.get("plans_by") or ""), asked_gpus(submission.settings)
+        variables[BATCHING] = clean(told["batching"])
+    plans_by, gpus = clean(str(told.get("plans_by") or "")), asked_gpus(submission.settings)
     notes = (*plan_notes, *advice(request, submission.script, config, plans_by, gpus, bool(plan_notes)))
     return SubmissionOutcome(_with(submission, added), request, notes, variables)
 
@@ -182,49 +174,6 @@ def _learn_folder(submission: Submission) -> Path | None:
 def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:
     """The command with options of ours; they come last, so they win over the user's."""
     return ("sbatch", *submission.words, *added, *submission.rest)
-
-
-def ask_controller(url: str) -> tuple[str, Mapping[str, Any]]:
-    """Why no controller answers at its address, and what one that is well tells of itself.
-
-    Returns:
-        The reason is empty if the controller is well, or the address empty.
-    """
-    if not url:
-        return "", {}
-    try:
-        status, told = read_page(url, "/health", _HEALTH_TIMEOUT_S)
-    except NoControllerError as error:
-        return str(error), {}
-    if status.split(" ")[1:2] != ["200"]:
-        return f"the controller at {url} is not well: {status[:64] or 'empty answer'}", {}
-    return "", told or {}
-
-
-def read_page(url: str, page: str, timeout_s: float) -> tuple[str, Mapping[str, Any] | None]:
-    """The status line of the answer at an address, and its JSON table; None if it holds none.
-
-    Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
-
-    Raises:
-        NoControllerError: There is no answer; the message names the address.
-    """
-    try:
-        place = urlsplit(url)
-        address = place.hostname or "", place.port or 80
-        with socket.create_connection(address, timeout=timeout_s) as connection:
-            connection.sendall(f"GET {page} HTTP/1.0\r\nHost: {place.netloc}\r\n\r\n".encode())
-            with connection.makefile("rb") as said:
-                answer = said.read(_LONGEST_BYTES)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise NoControllerError(f"no controller answers at {url}: {reason}") from error
-    head, _, content = answer.partition(b"\r\n\r\n")
-    try:
-        told = json.loads(content)
-    except ValueError:
-        told = None
-    return head.split(b"\r\n")[0].decode("ascii", "replace"), told if isinstance(told, dict) else None
 
 
 def _understood(request: Request | None, submission: Submission) -> str:

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dally.hostlist import fold
+from slurm_plugin.asking import clean
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.cluster import ClusterError
-from slurm_plugin.service.cli import clean
 from testbed.commands.options import chosen_folder, folder_option
 from testbed.persistent.control import find_persistent, opened_persistent
 from testbed.persistent.shape import HostsShape, shown_rate

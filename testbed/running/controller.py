@@ -14,10 +14,11 @@ from testbed.running.restarter import daemon_file, restarting_command
 
 HEALTHY_S = 90.0
 _ASK_EVERY_S = 0.5
-FREE_PORT = (
-    "import socket; probe = socket.socket(); probe.bind(('127.0.0.1', 0)); print(probe.getsockname()[1])"
+PORT_AND_USER = (
+    "import os, socket; probe = socket.socket(); probe.bind(('127.0.0.1', 0)); "
+    "print(probe.getsockname()[1], os.geteuid())"
 )
-"""A program that prints a port of the head node at which nobody listens."""
+"""A program that prints a port of the head node at which nobody listens, and the number of its user."""
 
 _SHORT_JOBS = {"poll_s": 0.5, "start_timeout_s": 20.0, "backoff_s": 5.0, "restart_gap_s": 2.0}
 """For jobs of seconds to minutes; at a site, jobs last for hours and Slurm is asked less often."""
@@ -45,8 +46,8 @@ class ControllerFiles:
         self.cluster, self.profiles = base / "cluster.toml", base / "profiles"
 
 
-def configuration(paths: ControllerFiles, policy: str, partition: str, port: int) -> str:
-    """The text of dally.toml for a run; the controller listens on the head node alone."""
+def configuration(paths: ControllerFiles, policy: str, partition: str, port: int, user: str) -> str:
+    """The text of dally.toml for a run; the controller, run by this user, listens on the head node alone."""
     values: dict[str, Any] = {
         "partitions": [partition],
         "cluster": str(paths.cluster),
@@ -56,6 +57,7 @@ def configuration(paths: ControllerFiles, policy: str, partition: str, port: int
         "record": str(paths.facts),
         "listen": f"127.0.0.1:{port}",
         "url": f"http://127.0.0.1:{port}",
+        "user": user,
         "fallback": "refuse",
         **_SHORT_JOBS,
     }

@@ -12,7 +12,7 @@ from dally.policies.registry import parse_policy
 from dally.runs.records import CLUSTER
 from slurm_plugin.local_cluster.cluster import Cluster, ClusterError
 from slurm_plugin.local_cluster.slurm_files import PRELOADED
-from testbed.running.controller import FREE_PORT, ControllerFiles, RunController, configuration
+from testbed.running.controller import PORT_AND_USER, ControllerFiles, RunController, configuration
 from testbed.running.folder import (
     JOBS_FOLDER,
     OBSERVED,
@@ -124,11 +124,11 @@ class Driver:
             companions=state.companions,
             seed=state.facts.get("seed") or 0,
         )
-        port = int(cluster.ask(cluster.python, "-c", FREE_PORT))
+        port, user = cluster.ask(cluster.python, "-c", PORT_AND_USER).split()
         files = {
             **self._submitter.scripts(settings),
             str(paths.cluster): (self._folder / CLUSTER).read_text(encoding="utf-8"),
-            str(paths.config): configuration(paths, state.policy, cluster.partition, port),
+            str(paths.config): configuration(paths, state.policy, cluster.partition, int(port), user),
         }
         for path in sorted((self._folder / PROFILES).glob("*.json")):
             files[str(paths.profiles / path.name)] = path.read_text(encoding="utf-8")

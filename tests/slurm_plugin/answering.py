@@ -3,16 +3,35 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
+
+from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF
+from slurm_plugin.munge import Realm
+from tests.patience import LONGEST_S
+
+
+def without_munge(folder: Path) -> str:
+    """The line of dally.toml for a site where nobody can prove anything; its slurm.conf is in the folder."""
+    (folder / "slurm.conf").write_text("ClusterName=lab\nAuthType=auth/none\n")
+    return f'cluster = "{folder}"\n'
 
 
 @contextmanager
-def answering(status: int, body: bytes = b"", path: str = "/") -> Iterator[str]:
-    """A server's address; below a path it answers with a status and a text, elsewhere it finds nothing."""
+def answering(status: int, body: bytes = b"", path: str = "/", realm: Realm | None = None) -> Iterator[str]:
+    """A server's address; below a path it answers with a status and a text, elsewhere it finds nothing.
+
+    With a realm it proves that it is the controller; it says that its cluster is lab.
+    """
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(status if self.path.startswith(path) else 404)
+            found = status if self.path.startswith(path) else 404
+            self.send_response(found)
+            self.send_header(CLUSTER, "lab")
+            if realm is not None:
+                asker = realm.asker(self.headers[CREDENTIAL], self.path, LONGEST_S)
+                self.send_header(PROOF, realm.proof(asker, self.path, found, body, LONGEST_S))
             self.end_headers()
             self.wfile.write(body)
 

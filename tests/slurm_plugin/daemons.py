@@ -77,7 +77,8 @@ class DaemonSite:
 
     def describe(self, nodes: str, topology: str) -> None:
         """Write the cluster's files."""
-        (self.folder / "slurm.conf").write_text(f"ClusterName=c\nNodeName={nodes} Gres=gpu:h100:8\n")
+        conf = f"ClusterName=c\nAuthType=auth/none\nNodeName={nodes} Gres=gpu:h100:8\n"
+        (self.folder / "slurm.conf").write_text(conf)
         (self.folder / "topology.conf").write_text(topology)
 
     def start(self, *turns: Turn) -> Daemon:

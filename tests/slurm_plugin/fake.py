@@ -66,6 +66,7 @@ class FakeSlurm(FakeCluster):
         self.told_limits: tuple[ResourceLimit, ...] | None = ()
         self.safe = False
         self.booted = 0.0
+        self.private = False
         self.factors: PriorityFactors | None = PriorityFactors()
         self.breaks_after: int | None = None
         self.refuse: dict[str, str] = {}
@@ -122,6 +123,10 @@ class FakeSlurm(FakeCluster):
         """When slurmctld was started."""
         self._answer()
         return self.booted
+
+    def hides_jobs(self) -> bool:
+        """Whether users see their own jobs alone."""
+        return self.private
 
     def priority_factors(self) -> PriorityFactors:
         """What is told of priorities; `factors` is None if they cannot be read."""

@@ -48,6 +48,7 @@ class LiveSite:
             "state_dir": str(self.state_dir),
             "listen": self._url.removeprefix("http://"),
             "url": self._url,
+            "user": local_slurm.spec.user,
             "poll_s": 0.5,
             "start_timeout_s": 15.0,
             "backoff_s": 3.0,

@@ -17,11 +17,11 @@ from dally.cluster.slurm_topology import read_network
 from dally.errors import DallyError, InputError
 from dally.profiles.files import load_profiles
 from slurm_plugin.admin.checks.site import Row, SiteFacts, StateFolder, TopologyFile
+from slurm_plugin.asking import ask_controller
 from slurm_plugin.client.command_line import CommandLine, parse_version
 from slurm_plugin.client.node_text import number, read_records, read_settings
 from slurm_plugin.client.slurm import SlurmUnavailableError
 from slurm_plugin.config import config_path, load_config
-from slurm_plugin.submit.sbatch import ask_controller
 
 COMMANDS = ("sbatch", "squeue", "sinfo", "scontrol")
 """Slurm's commands that Dally runs."""
@@ -162,4 +162,4 @@ def _with_own(site: SiteFacts) -> SiteFacts:
         site = replace(site, state_dir=StateFolder(status.st_uid, status.st_mode & 0o777, free_bytes))
     except OSError:
         site = replace(site, state_dir=None)
-    return replace(site, health_error=ask_controller(config.url)[0])
+    return replace(site, health_error=ask_controller(config)[0])

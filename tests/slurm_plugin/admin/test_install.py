@@ -17,6 +17,7 @@ from slurm_plugin.admin import install as install_module
 from slurm_plugin.admin.checks.gather import own_file
 from slurm_plugin.admin.install import UNITS, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import plan_uninstall, read_manifest, uninstall
+from slurm_plugin.config import load_config
 from slurm_plugin.submit.hints import Mode
 
 CONF = "ClusterName=lab\nNodeName=n[1-8] Gres=gpu:h100:8\n"
@@ -105,6 +106,16 @@ def test_without_a_configuration_the_example_is_written_and_to_be_edited(root: P
     install(plan)
     assert (root / "dally/dally.toml").read_text() == own_file("dally.toml")
     assert plan.next_steps[0].startswith(f"edit `partitions` in {root}/dally/dally.toml")
+
+
+def test_the_configuration_names_the_controllers_user(root: Path) -> None:
+    told = "write user = 'dally-nobody' into"
+    assert any(step.startswith(told) for step in plan_install(target(root)).next_steps)
+    configure(root, 'user = "dally-nobody"\n')
+    assert not any(step.startswith(told) for step in plan_install(target(root)).next_steps)
+    (root / "dally/dally.toml").unlink()
+    install(plan_install(target(root, "hint")))
+    assert load_config(root / "dally/dally.toml").user == "dally-nobody"
 
 
 def test_units_name_this_sites_command_configuration_user_and_folder(root: Path) -> None:

@@ -56,6 +56,10 @@ class ScriptedSlurm:
     def look(self) -> Look:
         return Look(self.jobs(), self.nodes(), self.reservations(), self.partitions())
 
+    def hides_jobs(self) -> bool:
+        """It does not."""
+        return False
+
     def booted_s(self) -> float:
         return 0.0
 

@@ -19,6 +19,7 @@ from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.managed_job import IneligiblePhase
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec, TopologyPlugin
+from slurm_plugin.munge import Realm
 from slurm_plugin.submit.hints import site_lua
 from tests.patience import LONGEST_S
 from tests.slurm_plugin.answering import answering
@@ -139,9 +140,9 @@ def test_what_is_decided_starts_wherever_it_lies(
         for n in (1, 3, 5, 7)
     ]
     local_slurm.wait_for(lambda: all(site.state(job) == "RUNNING" for job in others), "others to run")
-    with answering(200, json.dumps(told).encode(), "/health") as url:
+    with answering(200, json.dumps(told).encode(), "/health", realm_of(local_slurm)) as url:
         config = local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"\nuser = "root"'))
         wrapped = sleeping(site, 600, "-N2", "--gres=gpu:8")
         open_shares = sleeping(site, 600, "--gpus=16")
     plain = local_slurm.run(
@@ -169,14 +170,19 @@ def test_what_is_decided_starts_wherever_it_lies(
     site.journal.close()
 
 
+def realm_of(local_slurm: LocalSlurm) -> Realm:
+    """By what this process, as the controller, proves who it is."""
+    return Realm("lab", True, str(local_slurm.spec.socket), "root", "root")
+
+
 @contextmanager
 def telling_of_blocks(site: RealSite) -> Iterator[None]:
     """The controller has looked at Slurm once, and tells dally-sbatch how jobs may lie in blocks."""
     site.controller.cycle()
     told = {"ok": True, "segments": site.controller.reconciler.conditions.blocks.wants_segments}
-    with answering(200, json.dumps(told).encode(), "/health") as url:
+    with answering(200, json.dumps(told).encode(), "/health", realm_of(site.local_slurm)) as url:
         config = site.local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"\nuser = "root"'))
         yield
 
 
@@ -315,9 +321,9 @@ def test_a_job_whose_nodes_somebody_takes_is_said_to_be_torn(blocks: Callable[..
     site = RealSite(local_slurm, "fifo")
     site.controller.cycle()
     told = {"ok": True, "segments": True}
-    with answering(200, json.dumps(told).encode(), "/health") as url:
+    with answering(200, json.dumps(told).encode(), "/health", realm_of(local_slurm)) as url:
         config = local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"\nuser = "root"'))
         job = sleeping(site, 600, "-N8", "--segment=4", "--gpus-per-node=1", "--no-kill")
     site.until(lambda: site.state(job) == "RUNNING", "for it to run")
     local_slurm.run("scontrol", "update", f"JobId={job}", "NodeList=n[1-3,5-7]")
@@ -338,9 +344,9 @@ def test_a_job_of_16_of_18_nodes_starts_in_a_full_cluster_within_one_checkpoint_
     site = RealSite(local_slurm, "srsf-delay:lease_s=5,lease_restarts=0")
     site.controller.cycle()
     told = {"ok": True, "segments": True}
-    with answering(200, json.dumps(told).encode(), "/health") as url:
+    with answering(200, json.dumps(told).encode(), "/health", realm_of(local_slurm)) as url:
         config = local_slurm.work / "dally.toml"
-        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"'))
+        config.write_text(config.read_text().replace('url = ""', f'url = "{url}"\nuser = "root"'))
         options = ("--checkpoint-signal=USR1", f"--checkpoint-grace={GRACE_S}", "-o/dev/null", "--mem=1")
         asked = (*options, "-N9", "--segment=9", "--gpus-per-node=4", "-t", "5000")
         fill = [site.submit(*asked, "train.sh", f"fill{number}") for number in range(2 * RACKS)]

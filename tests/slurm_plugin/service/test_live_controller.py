@@ -29,7 +29,7 @@ class ServedSite:
         self.config = self.folder / "dally.toml"
         self.config.write_text(
             f'partitions = ["gpu"]\ncluster = "{local_slurm.spec.conf.parent}"\n'
-            f'state_dir = "{self.folder}/state"\n'
+            f'state_dir = "{self.folder}/state"\nuser = "root"\n'
             f'listen = "{self.url.removeprefix("http://")}"\nurl = "{self.url}"\npoll_s = 0.5\n'
             'policy = "dally:timers=manual,machine=1,rack=600,lease_s=1"\n'
         )

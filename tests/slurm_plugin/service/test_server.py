@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import pwd
 import re
 import socket
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 
 from dally.errors import InputError
 from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.munge import Realm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import GRACE_S, CycleProblem, PublishedStatus
-from slurm_plugin.service.server import Pages, PortError, Server
+from slurm_plugin.service.server import Page, Pages, PortError, Server, without_others
 from tests.patience import LONGEST_S
 from tests.slurm_plugin.daemons import DaemonSite
 
@@ -196,6 +199,73 @@ def raw(port: int, text: bytes) -> bytes:
     except ConnectionError:
         pass
     return said
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("", 200),
+        ("Host: 127.0.0.1:9341\r\n", 200),
+        ("Host: [::1]:9341\r\n", 200),
+        ("Host: head:9341\r\n", 200),
+        ("Host: head.cluster.example:9341\r\n", 200),
+        ("Host: evil.example:9341\r\n", 403),
+        ("Host: 127.0.0.1.evil.example\r\n", 403),
+        ("Host: [::1\r\n", 403),
+        ("Host: head:9341\r\nOrigin: http://evil.example\r\n", 403),
+        ("Host: localhost\r\nSec-Fetch-Site: cross-site\r\n", 403),
+    ],
+)
+def test_a_page_of_anothers_in_a_browser_gets_nothing(
+    board: PublishedStatus, tmp_path: Path, headers: str, status: int
+) -> None:
+    server = Server("127.0.0.1:0", Pages(board, Metrics(board), tmp_path), ("Head.cluster.example",))
+    for path in ("/status", "/metrics"):
+        said = raw(server.port, f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode())
+        assert said.startswith(f"HTTP/1.0 {status} ".encode())
+        assert (b"normal" in said) == (status == 200)
+    server.stop()
+
+
+def test_where_slurm_hides_jobs_everybody_is_shown_what_squeue_shows_him(
+    tmp_path: Path, users: tuple[str, ...]
+) -> None:
+    site = DaemonSite(tmp_path)
+    site.slurm.private = True
+    for user in users:  # the second one waits for the first, as its reason says
+        site.submit(nodes=4, gpus_per_node=8, user=user, model=f"of-{user}")
+    site.run()
+    assert site.daemon is not None
+    pages = site.daemon.pages
+    pages.realm = Realm("c", True, "", "root", "bin")
+    alice, bob, slurm = (pwd.getpwnam(name).pw_uid for name in (*users, "bin"))
+
+    def seen(asker: int | None) -> list[str]:
+        said = json.loads(pages.page("/queue", asker).body)
+        return [job["job"] for job in said.get("jobs", ())]
+
+    assert [seen(asker) for asker in (0, slurm, alice, bob, None)] == [
+        ["1", "2"],
+        ["1", "2"],
+        ["1"],
+        ["2"],
+        [],
+    ]
+    found = [[pages.page(f"/why/{job}", asker).status for job in (1, 2)] for asker in (0, alice, bob, None)]
+    assert found == [[200, 200], [200, 404], [404, 200], [403, 403]]
+    for asker in (alice, None):
+        shown = b"".join(pages.page(path, asker).body for path in ("/queue", "/why/1", "/why/2", "/status"))
+        assert users[1].encode() not in shown
+        assert b'"2"' not in shown
+    assert users[1].encode() not in pages.page("/metrics").body
+
+
+def test_words_about_ones_own_job_name_no_others() -> None:
+    body = json.dumps(
+        {"job": "17", "by": ["23"], "reason": "job 23_4 would have to leave, for job 5's"}
+    ).encode()
+    shown = json.loads(without_others(Page(HTTPStatus.OK, "", body)).body)
+    assert shown == {"job": "17", "by": ["a job"], "reason": "a job would have to leave, for a job's"}
 
 
 def test_a_slow_client_is_cut_off_and_holds_up_nobody(

@@ -11,7 +11,7 @@ from dally import __version__
 from dally.commands import main
 from slurm_plugin.controller.controller import ControllerMode
 from slurm_plugin.service.cli import lasting
-from tests.slurm_plugin.answering import answering
+from tests.slurm_plugin.answering import answering, without_munge
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy
 
@@ -74,7 +74,7 @@ COMMANDS = (["queue"], ["queue", "--json"], ["status"], ["status", "--json"], ["
 
 
 def ask(folder: Path, command: list[str], url: str) -> Result:
-    (folder / "dally.toml").write_text(f'partitions = ["gpu"]\nurl = "{url}"\n')
+    (folder / "dally.toml").write_text(f'partitions = ["gpu"]\n{without_munge(folder)}url = "{url}"\n')
     return CliRunner().invoke(main, [*command, "--config", str(folder / "dally.toml")])
 
 

@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 from dally import __version__
 from dally.commands import main
 from slurm_plugin.controller.controller import ControllerMode
-from slurm_plugin.service.server import Pages, Server
+from slurm_plugin.service.server import Server
 from tests.patience import LONGEST_S
+from tests.slurm_plugin.answering import without_munge
 from tests.slurm_plugin.daemons import DaemonSite
 from tests.slurm_plugin.service.test_queue_command import busy
 
@@ -53,7 +54,7 @@ def test_a_shadow_is_not_well_and_exits_3(tmp_path: Path) -> None:
 
 
 def run(folder: Path, url: str, *options: str) -> Result:
-    (folder / "dally.toml").write_text(f'partitions = ["gpu"]\nurl = "{url}"\n')
+    (folder / "dally.toml").write_text(f'partitions = ["gpu"]\n{without_munge(folder)}url = "{url}"\n')
     return CliRunner().invoke(main, ["top", *options, "--config", str(folder / "dally.toml")])
 
 
@@ -134,7 +135,7 @@ def test_it_goes_on_while_the_controller_is_gone_and_puts_the_terminal_right(tmp
             terminal.await_line(f"dally {__version__}, normal mode, well ")
             site.daemon.server.stop()
             terminal.await_line(f"no controller answers at http://127.0.0.1:{port}: Connection refused")
-            again = Server(f"127.0.0.1:{port}", Pages(site.daemon.status, site.daemon.metrics, site.state))
+            again = Server(f"127.0.0.1:{port}", site.daemon.pages)
             terminal.await_line(f"dally {__version__}, normal mode, well ")
             again.stop()
             statuses.append(terminal.end())

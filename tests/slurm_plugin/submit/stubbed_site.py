@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.patience import LONGEST_S
+from tests.slurm_plugin.answering import without_munge
 
 STUB = """#!{python}
 import json, os, sys
@@ -32,6 +33,7 @@ class StubbedSite:
         self.record = folder / "call.json"
         (folder / "bin").mkdir()
         self.stub(exit_code=0)
+        self._cluster = without_munge(folder)
         self.configure('url = ""')
         self.write("#!/bin/sh\n#SBATCH --gpus=4\ntrap : USR1\nsleep 1\n")
 
@@ -41,7 +43,7 @@ class StubbedSite:
         sbatch.chmod(0o755)
 
     def configure(self, *lines: str) -> None:
-        (self.folder / "dally.toml").write_text("\n".join(['partitions = ["gpu"]', *lines]))
+        (self.folder / "dally.toml").write_text("\n".join(['partitions = ["gpu"]', self._cluster, *lines]))
 
     def write(self, script: str) -> None:
         (self.folder / "job.sh").write_text(script)

@@ -209,7 +209,7 @@ def test_a_run_whose_cluster_is_gone_is_not_gone_on_with(cluster: FakeTestbedClu
 
 
 def test_the_controllers_configuration_is_one_that_it_reads(tmp_path: Path) -> None:
-    from_text = configuration(ControllerFiles(tmp_path), "dally:lease_s=10", "gpu", 4711)
+    from_text = configuration(ControllerFiles(tmp_path), "dally:lease_s=10", "gpu", 4711, "1001")
     (tmp_path / "dally.toml").write_text(from_text)
     config = load_config(tmp_path / "dally.toml")
     assert (config.policy, config.listen, config.fallback) == (

@@ -1,0 +1,170 @@
+"""Asking the controller for a page: one deadline, an answer of bounded size, and proof of who gave it.
+
+Asked over a bare socket: it is quick to load, and a proxy in the environment does not matter.
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from dally.errors import DallyError
+from slurm_plugin.config import Config
+from slurm_plugin.munge import ProofError, read_realm
+
+CREDENTIAL, PROOF, CLUSTER = "Dally-Credential", "Dally-Proof", "Dally-Cluster"
+"""Headers: who asks; that the controller answers; of which cluster it is."""
+
+_HEALTH_S = 2.0
+"""A submission waits so long for the controller, and then goes on without."""
+
+_HEAD_BYTES = 2**14
+_MOST_BYTES = {"/health": 2**16, "/queue": 2**27}
+_MOST_OTHERS_BYTES = 2**25
+_LONGEST_TEXT = 500
+
+
+class NoControllerError(DallyError):
+    """No controller answers, or it cannot say, or cannot prove that it is the one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered.
+
+    Attributes:
+        status: HTTP's number, 200 if there is such a page and the controller is well.
+        told: What the page says; None if it is no JSON table.
+        proven: The controller has proved that it is the one; else Slurm has nothing here to prove it by.
+    """
+
+    status: int
+    told: Mapping[str, Any] | None
+    proven: bool
+
+    @property
+    def reason(self) -> str:
+        """What it says against it, as one line of text."""
+        told = self.told or {}
+        return clean(str(told.get("error") or told.get("reason") or f"HTTP {self.status}"))[:_LONGEST_TEXT]
+
+
+def clean(text: str) -> str:
+    """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def ask_controller(config: Config) -> tuple[str, Mapping[str, Any]]:
+    """Why no controller answers at its address, and what one that is well tells of itself.
+
+    Returns:
+        The reason is empty if the controller is well, or the address empty.
+    """
+    if not config.url:
+        return "", {}
+    try:
+        answer = ask_page(config, "/health", _HEALTH_S)
+    except NoControllerError as error:
+        return str(error), {}
+    if answer.status != 200 or answer.told is None:
+        return f"the controller at {config.url} is not well: {answer.reason}", {}
+    return "", answer.told
+
+
+def ask_page(config: Config, page: str, timeout_s: float) -> Answer:
+    """What the controller answers.
+
+    Args:
+        config: Where it is, and who runs it.
+        page: Path of the page.
+        timeout_s: Within this all is done, whatever the other end does, seconds.
+
+    Raises:
+        NoControllerError: There is no answer, or none of this cluster's controller; the message names the
+            address.
+    """
+    end_s, url = time.monotonic() + timeout_s, config.url
+    try:
+        with _connected(url, end_s) as connection:
+            realm = read_realm(config, _left_s(end_s))
+            nonce = os.urandom(16).hex()
+            lines = [f"GET {page} HTTP/1.0", f"Host: {urlsplit(url).netloc}"]
+            if realm.has_munge:
+                lines.append(f"{CREDENTIAL}: {realm.question(page, nonce, _left_s(end_s))}")
+            connection.settimeout(_left_s(end_s))
+            connection.sendall("\r\n".join([*lines, "\r\n"]).encode())
+            said = _received(connection, _MOST_BYTES.get(page, _MOST_OTHERS_BYTES), end_s)
+        status, headers, body = _parted(said)
+        if headers.get(CLUSTER.lower()) != realm.cluster:
+            raise ProofError(f"it does not say that it is cluster {realm.cluster}'s")
+        if realm.has_munge:
+            proof = headers.get(PROOF.lower())
+            if proof is None:
+                raise ProofError(f"it shows no proof of being user {config.user}'s")
+            realm.check(proof, page, nonce, status, body, _left_s(end_s))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NoControllerError(f"no controller answers at {url}: {reason}") from error
+    except ProofError as error:
+        why = clean(str(error))[:_LONGEST_TEXT]
+        raise NoControllerError(f"what answers at {url} is not known to be the controller: {why}") from error
+    told: object = None
+    with suppress(ValueError, RecursionError):
+        told = json.loads(body)
+    return Answer(status, told if isinstance(told, dict) else None, realm.has_munge)
+
+
+def _left_s(end_s: float) -> float:
+    """Seconds until the deadline."""
+    if (left_s := end_s - time.monotonic()) <= 0:
+        raise TimeoutError("timed out")
+    return left_s
+
+
+def _connected(url: str, end_s: float) -> socket.socket:
+    """A connection to the first of the address's machines that takes one."""
+    place = urlsplit(url)
+    found = socket.getaddrinfo(place.hostname or "", place.port or 80, type=socket.SOCK_STREAM)
+    failed: OSError = OSError("nothing is there")
+    for family, kind, protocol, _, address in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_left_s(end_s))
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            failed = error
+        else:
+            return connection
+    raise failed
+
+
+def _received(connection: socket.socket, most: int, end_s: float) -> bytes:
+    """All that is said until the other end closes the connection."""
+    parts, room = list[bytes](), most + _HEAD_BYTES
+    while room > 0:
+        connection.settimeout(_left_s(end_s))
+        if not (part := connection.recv(min(room, 2**18))):
+            return b"".join(parts)
+        parts.append(part)
+        room -= len(part)
+    raise ValueError(f"its answer is longer than {most} bytes")
+
+
+def _parted(said: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    """An answer's status, its headers by their names in lower case, and its content."""
+    head, _, body = said.partition(b"\r\n\r\n")
+    first, *lines = head[:_HEAD_BYTES].decode("ascii", "replace").split("\r\n")
+    words = first.split(" ")
+    if words[0][:5] != "HTTP/" or len(words) < 2 or words[1] not in _STATUSES:
+        raise ValueError("that is no answer")
+    pairs = (line.partition(":") for line in lines)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}, body
+
+
+_STATUSES = frozenset(map(str, range(100, 600)))

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from slurm_plugin.admin.checks.site import Finding, Level
 from slurm_plugin.admin.doctor import examine
 from slurm_plugin.admin.trial import JOB_NAME, RESERVATION, try_orders
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import SlurmJob
+from slurm_plugin.client.slurm import SlurmJob, State
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm, make_user
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
 from slurm_plugin.request import TRIAL, decode_job
@@ -135,11 +136,17 @@ def test_a_controller_at_work_leaves_the_trial_alone(guarded: LocalSlurm) -> Non
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_ends_the_doctor_early_has_its_job_cancelled(guarded: LocalSlurm, number: int) -> None:
     slurm, config = CommandLine(), configured(guarded, "root")
+    slow, seen = guarded.work / "scontrol", guarded.work / "seen"
+    real = shutil.which("scontrol", path=guarded.environment["PATH"])
+    slow.write_text(f'#!/bin/sh\n[ "$3" = job ] && touch {seen} && sleep 600\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    path = {"PATH": f"{slow.parent}:{guarded.environment['PATH']}"}
     command = [sys.executable, "-m", "dally", "slurm", "doctor", "--config", str(config)]
-    doctor = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: trials(slurm), "the trial's job")
+    doctor = subprocess.Popen(command, env={**os.environ, **path}, stdout=subprocess.DEVNULL)
+    wait_until(seen.exists, "the doctor to look at its job")
+    assert [job.state for job in trials(slurm)] == [State.PENDING]
     doctor.send_signal(number)
-    assert doctor.wait() != 0
+    assert doctor.wait() == 1
     assert_nothing_is_left(slurm)
 
 

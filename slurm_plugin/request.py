@@ -13,6 +13,9 @@ MARK = "dally:"
 PLAIN = f"{MARK}plain=1"
 """The mark of a job that goes past Dally, as no controller answered; job_submit.lua takes it away."""
 
+TRIAL = "trial=1"
+"""In the mark of the job on which `dally slurm doctor` tries orders: the controller leaves it alone."""
+
 SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP", "QUIT", "ALRM", "URG", "CONT")
 """Signals that ask a job for a checkpoint: a program can catch them, and Slurm knows them by name.
 
@@ -130,7 +133,7 @@ def decode(comment: str) -> Request | None:
     if not comment.startswith(MARK):
         return None
     said = dict(parse_qsl(comment[len(MARK) :].split(" ", 1)[0]))
-    if said.get("plain") == "1":
+    if "1" in (said.get("plain"), said.get("trial")):
         return None
     values: dict[str, Any] = {name: value for name, value in said.items() if name in _DEFAULTS}
     for name in _WHOLE & values.keys():
@@ -155,7 +158,7 @@ def decode_job(comment: str, admin_comment: str) -> Request | None:
     """
     request = decode(admin_comment)
     if request is None:
-        return decode(comment)
+        return None if admin_comment.startswith(MARK) else decode(comment)
     return replace(request, held=f"{comment} ".startswith(f"{MARK}held=1 "))
 
 

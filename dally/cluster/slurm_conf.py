@@ -224,12 +224,3 @@ def _add_nodes(conf: SlurmConf, line: ConfLine) -> None:
         conf.nodes[host] = line
         if state in _ABSENT:
             conf.absent.setdefault(host, f"State={state}")
-
-
-def configured_gres(path: Path) -> dict[str, str]:
-    """The `Gres=` of each node in a slurm.conf, empty where it has none.
-
-    Raises:
-        InputError: The file cannot be read, or a line is wrong.
-    """
-    return {name: line.values.get("gres", "") for name, line in read_slurm_conf(path).nodes.items()}

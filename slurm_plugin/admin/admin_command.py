@@ -3,8 +3,11 @@
 import json
 import os
 import shutil
+import signal
 import sys
+from contextlib import closing
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import click
@@ -13,10 +16,11 @@ from rich.text import Text
 
 from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
-from slurm_plugin.admin.checks.site import Level
+from slurm_plugin.admin.checks.site import Finding, Level
 from slurm_plugin.admin.doctor import CHECKS, examine
 from slurm_plugin.admin.install import UNIT_DIR, InstallTarget, install, plan_install
 from slurm_plugin.admin.installed import plan_uninstall, uninstall
+from slurm_plugin.admin.trial import try_orders
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import config_option, json_option
 from slurm_plugin.submit.hints import MODES, Mode
@@ -33,24 +37,29 @@ def command() -> None:
 @config_option
 @json_option
 def doctor_command(config: Path | None, as_json: bool) -> None:
-    """Look for what is missing or wrong, and say what to do. Changes nothing.
+    """Look for what is missing or wrong, try what the controller orders, and say what to do.
 
-    Run it as the user that the controller runs as. The exit code is 1 if there is a problem.
+    Run it as the user that the controller runs as, or as root. The orders are tried on one job of that user,
+    dally-doctor, which gets no GPU and is cancelled. The exit code is 1 if there is a problem.
     """
-    findings = examine(gather(config))
-    if as_json:
-        listed = [{"name": name, **asdict(finding)} for name, finding in findings.items()]
-        click.echo(json.dumps(listed, indent=2))
-    else:
-        console = Console(highlight=False, soft_wrap=True)
-        for name, finding in findings.items():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the job is cancelled then, too
+    site = gather(config)
+    checked = examine(site)
+    findings: list[tuple[str, Finding]] = []
+    console = Console(highlight=False, soft_wrap=True, quiet=as_json)
+    with closing(try_orders(site)) as tried:
+        for name, finding in chain(checked.items(), tried):
+            findings.append((name, finding))
             level = (f"{finding.level:8}", _COLOURS[finding.level])
             console.print(Text.assemble(level, f"{name}: {finding.found}"))
             if finding.advice:
                 console.print(Text(f"        -> {finding.advice}"))
-        if left_out := len(CHECKS) - len(findings):
-            console.print(Text(f"{left_out} checks left out: they need what is missing above"))
-    if any(finding.level is Level.PROBLEM for finding in findings.values()):
+    if left_out := len(CHECKS) - len(checked):
+        console.print(Text(f"{left_out} checks left out: they need what is missing above"))
+    if as_json:
+        listed = [{"name": name, **asdict(finding)} for name, finding in findings]
+        click.echo(json.dumps(listed, indent=2))
+    if any(finding.level is Level.PROBLEM for _, finding in findings):
         sys.exit(1)
 
 

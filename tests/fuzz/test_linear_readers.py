@@ -57,20 +57,8 @@ Text = Callable[[int], str]
 PIECES = (
     *("a", "1", " ", "\n", "\t\n", "(", "[", ",", ";", "|", "=", ":", "'", '"', "\\", "\\\n", "#"),
     *("a ", "a,", "a=", " a=b", "a=b|", "a=b\n", "1.", "a.", "[1", "a: ", "[1]", "'a", '"a".', ">"),
-    *(
-        "#\n",
-        "{",
-        "\0",
-        "\r\n",
-        "<<A ",
-        "<<A\n",
-        "$A ",
-        "${A:-",
-        ",gpu:1(",
-        "gres/gpu:",
-        "--tp $A\n",
-        ";trap ",
-    ),
+    *("#\n", "{", "\0", "\r\n", "<<A ", "<<A\n", "$A ", "${A:-"),
+    *(",gpu:1(", "gres/gpu:", "--tp $A\n", ";trap "),
 )
 """What regular expressions and loops stumble on, for all readers."""
 

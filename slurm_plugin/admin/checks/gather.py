@@ -6,13 +6,14 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
 from itertools import product
 from pathlib import Path
 
 from dally.cluster import load_cluster
-from dally.cluster.slurm_conf import configured_gres, read_lines
+from dally.cluster.slurm_conf import read_lines, read_slurm_conf
 from dally.cluster.slurm_topology import read_network
 from dally.errors import DallyError, InputError
 from dally.profiles.files import load_profiles
@@ -39,16 +40,20 @@ def gather(path: Path | None = None) -> SiteFacts:
         site = replace(site, config=load_config(path))
     except InputError as error:
         site = replace(site, config_error=str(error))
+    if site.config and not site.uid:  # root looks as the user of the controller does
+        with suppress(OSError):
+            site = replace(site, uid=os.stat(site.config.state_dir).st_uid)
     try:
-        site = replace(site, user=pwd.getpwuid(site.uid).pw_name)
+        account = pwd.getpwuid(site.uid)
+        site = replace(site, user=account.pw_name, gid=account.pw_gid)
     except KeyError:
-        site = replace(site, user=str(site.uid))
+        site = replace(site, user=str(site.uid), gid=os.getegid())
     site = _with_files(_with_slurm(site))
     return site if site.config is None else _with_own(site)
 
 
 def _with_slurm(site: SiteFacts) -> SiteFacts:
-    slurm = CommandLine(timeout_s=_TIMEOUT_S)
+    slurm = CommandLine(prefix=site.as_user, timeout_s=_TIMEOUT_S)
     try:
         site = replace(site, version=parse_version(slurm.read("scontrol", "--version")))
         # Where slurmctld is down, ping fails at once; the other commands wait ten seconds.
@@ -58,9 +63,12 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
         text, now_s = slurm.read("scontrol", "show", "config"), time.time()
         told_s = re.search(r"as of (\d+)", text)
         settings = read_settings(text)
+        history_error, dbd = _history(slurm, settings)
         return replace(
             site,
             settings=settings,
+            history_error=history_error,
+            dbd_settings=dbd,
             skew_s=now_s - float(told_s[1]) if told_s else 0.0,
             booted_s=number(settings.get("BOOT_TIME", "")),
             partitions=read_records(
@@ -72,6 +80,18 @@ def _with_slurm(site: SiteFacts) -> SiteFacts:
         )
     except SlurmUnavailableError as error:
         return replace(site, slurm_error=str(error))
+
+
+def _history(slurm: CommandLine, settings: Row) -> tuple[str, Row]:
+    """Why sacct does not answer, empty if it does; and the settings of slurmdbd, none without it."""
+    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        return "", {}
+    try:
+        slurm.read("sacct", "--allusers", "--allocations", "--starttime=now-1minutes", "--format=JobIDRaw")
+        shown = slurm.read("sacctmgr", "show", "configuration")
+    except SlurmUnavailableError as error:
+        return str(error), {}
+    return "", read_settings(shown.partition("SlurmDBD configuration:")[2])
 
 
 def admin_level(ask: Callable[..., str], user: str, settings: Row) -> str:
@@ -110,7 +130,10 @@ def _with_files(site: SiteFacts) -> SiteFacts:
     try:
         gres = conf.with_name("gres.conf")
         lines = tuple(read_lines(gres, ("nodename", "name", "autodetect"))) if gres.exists() else None
-        return replace(site, conf_gres=configured_gres(conf), gres_lines=lines)
+        nodes = {name: line.values for name, line in read_slurm_conf(conf).nodes.items()}
+        cloud = frozenset(name for name, said in nodes.items() if said.get("state", "").upper() == "CLOUD")
+        conf_gres = {name: said.get("gres", "") for name, said in nodes.items()}
+        return replace(site, conf_gres=conf_gres, cloud_nodes=cloud, gres_lines=lines)
     except InputError as error:
         return replace(site, conf_error=str(error))
 

@@ -1,6 +1,8 @@
 """Checks of settings in slurm.conf that slow Dally down or get in its way."""
 
+from dally.jobs.job import CHECKPOINTED
 from slurm_plugin.admin.checks.site import Finding, Row, SiteFacts, ok, problem, warning
+from slurm_plugin.client.job_json import node_names
 from slurm_plugin.client.node_text import number
 from slurm_plugin.submit.hints import SLURM_MAX_WAIT_S
 
@@ -36,6 +38,18 @@ def requeue(site: SiteFacts) -> Finding:
             "JobRequeue=1 in slurm.conf; dally-sbatch asks for it anyway",
         )
     return ok("jobs are requeued unless they say no")
+
+
+def checkpoint_exit(site: SiteFacts) -> Finding:
+    """Slurm itself puts a job back that has written its checkpoint."""
+    codes = site.setting("RequeueExitHold")
+    if site.hint_mode or str(CHECKPOINTED) in node_names(f"[{codes}]"):
+        return ok(f"a job that ends with exit code {CHECKPOINTED} is put back by Slurm, held")
+    return warning(
+        f"RequeueExitHold lacks {CHECKPOINTED}: a job whose checkpoint is written is put back only by a "
+        "controller that runs when it ends, or within MinJobAge",
+        f"RequeueExitHold={CHECKPOINTED} in slurm.conf, then `scontrol reconfigure`",
+    )
 
 
 def job_age(site: SiteFacts) -> Finding:

@@ -1,9 +1,10 @@
 """Checks of what Dally itself needs: its configuration, Slurm's commands, rights, files and folders."""
 
 from dally.errors import InputError
+from dally.jobs.knowledge import Knowledge
 from dally.policies.registry import parse_policy
 from dally.words import plural
-from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, warning
+from slurm_plugin.admin.checks.site import Finding, SiteFacts, ok, problem, some, warning
 
 OLDEST = (22, 5)
 """The oldest Slurm that Dally knows how to speak to."""
@@ -66,7 +67,7 @@ def rights(site: SiteFacts) -> Finding:
         )
     if f"({site.uid})" in site.setting("SlurmUser"):
         return ok(f"{site.user} is SlurmUser, who may do all")
-    if site.admin_level in ("operator", "administrator", "admin"):
+    if site.is_privileged:
         return ok(f"{site.user} has the admin level {site.admin_level}")
     if site.setting("AccountingStorageType").endswith("slurmdbd"):
         return problem(
@@ -77,6 +78,64 @@ def rights(site: SiteFacts) -> Finding:
         f"{site.user} is neither root nor SlurmUser; {_RIGHTS}",
         "without slurmdbd there are no operators: run the controller as SlurmUser",
     )
+
+
+def user(site: SiteFacts) -> Finding:
+    """As whom all is judged."""
+    why = (
+        "to whom the state folder belongs"
+        if site.as_user
+        else "who asks; the controller is to run as the same"
+    )
+    return ok(f"checked as {site.user} (uid {site.uid}), {why}")
+
+
+_HIDING = ("jobs", "nodes", "partitions", "reservations")
+
+
+def hidden(site: SiteFacts) -> Finding:
+    """Slurm shows the controller all jobs and nodes."""
+    private = site.setting("PrivateData").split(",")
+    if site.hint_mode:
+        return ok("hint mode looks at no jobs")
+    if not site.is_privileged and (hiding := sorted({*_HIDING} & {*private})):
+        return problem(
+            f"Slurm hides {', '.join(hiding)} of others from {site.user} (PrivateData)",
+            f"sacctmgr modify user {site.user} set adminlevel=Operator",
+        )
+    if site.cloud_nodes and "cloud" not in private:
+        return warning(
+            f"Slurm hides cloud nodes that are powered down, such as {some(site.cloud_nodes)}",
+            "PrivateData=cloud in slurm.conf shows them (in spite of the name)",
+        )
+    return ok(f"Slurm shows {site.user} all jobs and nodes")
+
+
+def history(site: SiteFacts) -> Finding:
+    """The accounting teaches how long jobs run."""
+    wanted = site.required_config.knowledge
+    if site.hint_mode or wanted not in (Knowledge.AUTO, Knowledge.HISTORY):
+        return ok("no history is read")
+    if not site.setting("AccountingStorageType").endswith("slurmdbd"):
+        return ok(
+            "without slurmdbd there is no history; the controller learns from the jobs that it sees end"
+        )
+    if site.history_error:
+        return warning(
+            f"{site.user} cannot read the history: {site.history_error}", "see that sacct works for this user"
+        )
+    if "gres/gpu" not in site.setting("AccountingStorageTRES"):
+        return warning(
+            "the history tells no GPUs: AccountingStorageTRES lacks gres/gpu",
+            "AccountingStorageTRES=gres/gpu in slurm.conf; it counts from then on",
+        )
+    may_see = site.uid == 0 or site.is_operator or f"({site.uid})" in site.dbd_settings.get("SlurmUser", "")
+    if not may_see and "jobs" in site.dbd_settings.get("PrivateData", "").split(","):
+        return warning(
+            f"slurmdbd hides the history of others from {site.user} (PrivateData in slurmdbd.conf)",
+            f"sacctmgr modify user {site.user} set adminlevel=Operator",
+        )
+    return ok(f"{site.user} may read all users' history")
 
 
 def clock(site: SiteFacts) -> Finding:
@@ -111,6 +170,11 @@ def job_submit(site: SiteFacts) -> Finding:
             return problem(
                 f"dally_site.lua does not name partition {name}", "`dally slurm install` writes it anew"
             )
+    if site.uid and f"[{site.uid}]" not in site.site_lua and not site.hint_mode:
+        return problem(
+            f"dally_site.lua does not exempt {site.user} (uid {site.uid}), who then may place no user's job",
+            f"`dally slurm install --user {site.user}`, as root, on the host of slurmctld",
+        )
     return ok(f"{path} is this version's, in {'hint' if site.hint_mode else 'hold'} mode")
 
 

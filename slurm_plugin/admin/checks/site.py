@@ -1,5 +1,6 @@
 """The facts about a site that checks judge, and what a check finds."""
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -91,11 +92,16 @@ class SiteFacts:
         blocks: The blocks of topology/block in the configured partitions.
         skew_s: How far this machine's clock is ahead of slurmctld's, seconds; whole ones are known.
         booted_s: When slurmctld started, seconds since 1970.
-        user: Name of the user who asks.
+        user: Name of the user whom the controller is taken to run as: who asks, or, where root does, the one
+            to whom the state folder belongs.
         uid: Number of this user.
+        gid: And of its group.
         admin_level: This user's AdminLevel in Slurm's accounting, in lower case.
+        history_error: Why sacct does not answer; empty if it does, or there is no slurmdbd.
+        dbd_settings: The settings of slurmdbd, by key.
         conf_dir: Folder of slurm.conf.
         conf_gres: `Gres=` by node in slurm.conf.
+        cloud_nodes: Nodes with `State=CLOUD` in slurm.conf.
         conf_error: Why slurm.conf cannot be read.
         gres_lines: The lines of gres.conf about GPUs and detection; None if there is no such file.
         topology: The topology file that Slurm would read.
@@ -125,9 +131,13 @@ class SiteFacts:
     booted_s: float = 0.0
     user: str = ""
     uid: int = 0
+    gid: int = 0
     admin_level: str = ""
+    history_error: str = ""
+    dbd_settings: Row = field(default_factory=dict)
     conf_dir: Path = Path("/etc/slurm")
     conf_gres: Row = field(default_factory=dict)
+    cloud_nodes: frozenset[str] = frozenset()
     conf_error: str = ""
     gres_lines: tuple[ConfLine, ...] | None = None
     topology: TopologyFile | None = None
@@ -152,6 +162,23 @@ class SiteFacts:
     def hint_mode(self) -> bool:
         """The installed job_submit.lua gives hints to Slurm, and there is no controller."""
         return 'mode = "hint"' in self.site_lua
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the user has the admin level of an operator, or a higher one."""
+        return self.admin_level in ("operator", "administrator", "admin")
+
+    @property
+    def is_privileged(self) -> bool:
+        """Whether slurmctld shows the user everything."""
+        return self.uid == 0 or self.is_operator or f"({self.uid})" in self.setting("SlurmUser")
+
+    @property
+    def as_user(self) -> tuple[str, ...]:
+        """What comes before a command that this user is to run; only root runs some as another."""
+        if os.geteuid() or not self.uid:
+            return ()
+        return ("setpriv", f"--reuid={self.uid}", f"--regid={self.gid}", "--init-groups")
 
     def setting(self, key: str) -> str:
         """A setting of slurmctld; empty if it is unset."""

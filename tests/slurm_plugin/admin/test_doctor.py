@@ -38,6 +38,8 @@ SETTINGS = {
     "GresTypes": "gpu",
     "TopologyPlugin": "topology/tree",
     "JobRequeue": "1",
+    "RequeueExitHold": "80-85",
+    "AccountingStorageTRES": "cpu,gres/gpu",
     "MinJobAge": "300 sec",
     "SchedulerParameters": "bf_interval=1,batch_sched_delay=0",
     "AuthInfo": "(null)",
@@ -81,7 +83,7 @@ def site(tmp_path: Path) -> SiteFacts:
         cluster=load_cluster(tmp_path),
         lua="ours",
         own_lua="ours",
-        site_lua='return { mode = "hold", partitions = { ["gpu"] = true } }',
+        site_lua='return { mode = "hold", partitions = { ["gpu"] = true }, exempt = { [900] = true } }',
         profiles=3,
         state_dir=StateFolder(900, 0o700, 10**10),
     )
@@ -165,6 +167,12 @@ PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("job_submit", settings(JobSubmitPlugins="(null)"), "JobSubmitPlugins has no lua"),
     ("job_submit", changed(site_lua=""), "no dally_site.lua"),
     ("job_submit", configured(partitions=("gpu", "cpu")), "does not name partition cpu"),
+    ("job_submit", changed(uid=901, user="other"), "does not exempt other (uid 901)"),
+    (
+        "hidden",
+        lambda site: settings(PrivateData="jobs,usage")(replace(site, admin_level="none")),
+        "hides jobs of others from dally",
+    ),
     ("profiles", changed(profiles_error="no such set"), "no such set"),
     ("state folder", changed(state_dir=None), "/var/lib/dally is missing"),
     ("state folder", changed(state_dir=StateFolder(900, 0o777, 10**10)), "written by others (mode 777)"),
@@ -190,6 +198,15 @@ WARNINGS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ("cluster", without_n9(), "left out 1 node: n9 (on no switch)"),
     ("memory", settings(JobDefaults="(null)", DefMemPerNode="UNLIMITED"), "without --mem"),
     ("requeue", settings(JobRequeue="0"), "JobRequeue=0"),
+    ("checkpoint exit", settings(RequeueExitHold="(null)"), "RequeueExitHold lacks 85"),
+    ("hidden", changed(cloud_nodes=frozenset({"c1"})), "powered down, such as c1"),
+    ("history", changed(history_error="sacct: no"), "cannot read the history: sacct: no"),
+    ("history", settings(AccountingStorageTRES="cpu"), "lacks gres/gpu"),
+    (
+        "history",
+        changed(dbd_settings={"PrivateData": "jobs"}, admin_level="none"),
+        "hides the history of others from dally",
+    ),
     ("start delay", settings(SchedulerParameters="defer,bf_interval=1"), "defer"),
     (
         "switch wait",
@@ -382,6 +399,12 @@ MISTAKES = (
     "PreemptType=preempt/partition_prio",
     "PreemptMode=REQUEUE",
     "JobSubmitPlugins=lua",
+    "NodeName=c1 State=CLOUD CPUs=16 RealMemory=64000 Gres=gpu:h100:8",
+    "PartitionName=cloud Nodes=c1",
+    "SuspendProgram=/bin/true",
+    "ResumeProgram=/bin/true",
+    "SuspendTime=600",
+    "SuspendExcNodes=n[1-8]",
 )
 
 
@@ -399,6 +422,7 @@ def test_mistakes_are_found_on_real_slurm(
         local_slurm.stop()
     found = {name for name, finding in results.items() if finding.level is not Level.OK}
     assert found >= {"topology plugin", "requeue", "job age", "start delay", "preemption", "job_submit"}
+    assert found >= {"checkpoint exit", "hidden"}
 
 
 def test_after_an_installation_real_slurm_has_no_problems(

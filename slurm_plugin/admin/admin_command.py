@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.text import Text
 
+from dally.commands.terminal import TextConsole
 from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Level
@@ -42,7 +42,7 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
         listed = [{"name": name, **asdict(finding)} for name, finding in findings.items()]
         click.echo(json.dumps(listed, indent=2))
     else:
-        console = Console(highlight=False, soft_wrap=True)
+        console = TextConsole(highlight=False, soft_wrap=True)
         for name, finding in findings.items():
             level = (f"{finding.level:8}", _COLOURS[finding.level])
             console.print(Text.assemble(level, f"{name}: {finding.found}"))

@@ -9,6 +9,7 @@ import click
 
 from dally.errors import InputError
 from dally.hostlist import fold
+from dally.words import clean
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.submit.sbatch import NoControllerError, read_page
 
@@ -46,11 +47,6 @@ def ask(config: Path | None, page: str) -> Mapping[str, Any]:
     if status.split(" ")[1:2] != ["200"]:
         raise NoControllerError(f"the controller at {url} says: {clean(str(said.get('error', status)))}")
     return said
-
-
-def clean(text: str) -> str:
-    """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", texts: int | None = None) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from dally.commands.why import NETWORK
-from dally.words import share
+from dally.words import clean, share
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, json_option, lasting
+from slurm_plugin.service.cli import ask, clock, config_option, folded, json_option, lasting
 
 _SINCE = "SINCE"
 _HEADS = ("JOBID", "USER", "MODEL", "GPUS", "STATE", _SINCE, "TIMER", "NODES or REASON")

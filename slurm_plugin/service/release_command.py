@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dally.words import plural
+from dally.words import clean, plural
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.orders import ReleaseToSlurm, Unreserve
 from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
@@ -19,7 +19,7 @@ from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
 from slurm_plugin.controller.managed_job import ManagedJob, StartingPhase
 from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.unavailable_gpus import is_claim
-from slurm_plugin.service.cli import clean, config_option, json_option, lasting
+from slurm_plugin.service.cli import config_option, json_option, lasting
 
 _ALIVE_S = 90.0
 _MOST_REFUSALS = 10

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from dally.words import plural
+from dally.words import clean, plural
 from slurm_plugin.controller.running_times import in_words
-from slurm_plugin.service.cli import UNHEALTHY, ask, clean, clock, config_option, json_option, lasting
+from slurm_plugin.service.cli import UNHEALTHY, ask, clock, config_option, json_option, lasting
 
 _MOST_PROBLEMS = 3
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.text import Text
 
-from dally.words import plural
+from dally.words import clean, plural
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import clean, clock, lasting
+from slurm_plugin.service.cli import clock, lasting
 from slurm_plugin.service.queue_command import table
 from slurm_plugin.service.status_command import miscounted, timer_lines
 

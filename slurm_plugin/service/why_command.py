@@ -11,9 +11,9 @@ import click
 from dally.commands.why import NETWORK, event_text, tell_run, within
 from dally.errors import InputError
 from dally.profiles.learnt_costs import percent
-from dally.words import plural, share
+from dally.words import clean, plural, share
 from slurm_plugin.controller.managed_job import JobPhase
-from slurm_plugin.service.cli import ask, clean, clock, config_option, folded, lasting
+from slurm_plugin.service.cli import ask, clock, config_option, folded, lasting
 
 _JOB = re.compile(r"\d{1,10}(_\d{1,10})?", re.ASCII)
 _SAME_ROOM = 14

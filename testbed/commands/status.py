@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from dally.commands.terminal import TextConsole
 from slurm_plugin.local_cluster.cluster import ClusterError
 from testbed.commands.options import chosen_folder, folder_option
 from testbed.persistent.control import find_persistent, opened_persistent
@@ -84,7 +84,7 @@ def _status(folder: Path, state: PersistentState) -> dict[str, Any]:
 
 
 def _show(folder: Path, status: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = TextConsole(highlight=False, soft_wrap=True)
     since = datetime.fromtimestamp(status["since_s"], UTC)
     console.print(f"up in {folder} since {since:%Y-%m-%d %H:%M:%S} UTC", markup=False)
     if status["problem"]:

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dally.errors import InputError
+from dally.words import clean
 from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.orders import (
@@ -38,7 +39,6 @@ from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
 from slurm_plugin.request import SIGNALS, Request, decode, decode_job, encode
-from slurm_plugin.service.cli import clean
 from tests.slurm_plugin.fake import FakeSlurm
 from tests.slurm_plugin.worlds import FakeSite
 

@@ -91,6 +91,10 @@ def install_command(
     target = InstallTarget(
         config_path(config).absolute(), conf_dir.absolute(), units.absolute(), _dally(), user, mode
     )
+    if sys.prefix == sys.base_prefix:
+        click.echo(
+            "note: give Dally a venv of its own; its packages may hide others: docs/install.md", err=True
+        )
     plan = plan_install(target)
     for verb, paths in (("make  ", plan.folders), ("write ", plan.files), ("as is ", plan.kept)):
         for path in paths:

@@ -1,6 +1,6 @@
 """The errors a user can cause or meet; every command prints one as a single line."""
 
-_LONGEST = 4_000
+from dally.words import clean, cut
 
 
 class DallyError(Exception):
@@ -14,9 +14,7 @@ class DallyError(Exception):
 
     def __str__(self) -> str:
         """The message in one line that a terminal takes as text: users, files and Slurm wrote parts of it."""
-        said = super().__str__()
-        line = "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in said)
-        return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+        return cut(clean(super().__str__()))
 
 
 class InputError(DallyError):

@@ -4,13 +4,16 @@ import importlib
 from importlib.util import find_spec
 from types import ModuleType
 
-from dally.errors import DallyError
+from dally.errors import InputError
 
 _OWN = frozenset({"analysis", "dally", "profiler", "simulator", "slurm_plugin", "testbed", "workloads"})
 """Our top-level packages. Their names are common words, so a user's folder may hide one of them."""
 
+_EXTRAS = {"scipy": "solvers"}
+"""The extra that brings a package which several of our modules need."""
 
-class MissingModuleError(DallyError):
+
+class MissingModuleError(InputError):
     """A module of Dally cannot be imported."""
 
 
@@ -36,6 +39,7 @@ def import_optional(module: str, extra: str = "") -> ModuleType:
                 "take it off the Python path (PYTHONPATH, the current folder), or rename it"
             )
         elif isinstance(error, ModuleNotFoundError):
+            extra = extra or _EXTRAS.get(package, "")
             helps = f"; in Dally's folder: pip install '.[{extra}]'" if extra else ""
             reason = f"the Python package {package} is not installed{helps}"
         else:

@@ -1,9 +1,12 @@
-"""Times, shares and differences as people read them."""
+"""Times, shares and differences as people read them, and others' words as a terminal may have them."""
 
 from itertools import pairwise
 from math import floor, inf
 
 DAY_S = 86_400
+
+_SCREENFUL = 1_200
+"""Characters: fifteen lines of eighty."""
 
 _UNITS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -70,3 +73,15 @@ def share(part: float, digits: int = 0) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun: 1 job, 12 jobs."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def clean(text: str) -> str:
+    """A text in one line that a terminal takes as text: users, files and Slurm wrote parts of it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
+
+
+def cut(text: str) -> str:
+    """A text of a screenful at most."""
+    return text if len(text) <= _SCREENFUL else f"{text[:_SCREENFUL]}..."

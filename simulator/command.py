@@ -13,6 +13,7 @@ import click
 
 from dally.cluster import shipped_clusters
 from dally.cluster.summary import left_out_line
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.interruption import INTERRUPTED, interruptible
 from dally.jobs.knowledge import Knowledge
@@ -233,37 +234,35 @@ def _report(runs: Sequence[Run], scenario: Scenario, out: Path, as_json: bool) -
     if as_json:
         click.echo(json.dumps(as_data(runs), indent=2))
     else:
-        click.echo(_headline(scenario, runs[0].predictions.modes))
+        say(_headline(scenario, runs[0].predictions.modes))
         console = table_console()
-        click.echo("mean over jobs where nothing else is said; differences are from the first policy")
+        say("mean over jobs where nothing else is said; differences are from the first policy")
         console.print(table(runs, scenario.topology.levels, console.width, len(scenario.jobs)))
     if changes := changes_text(scenario.facts["trace"]["dropped"], scenario.facts["trace"]["clamped"]):
-        click.echo(f"trace: {changes}", err=True)
+        say(f"trace: {changes}", err=True)
     if left_out := left_out_line(scenario.topology):
-        click.echo(f"cluster: {left_out}", err=True)
+        say(f"cluster: {left_out}", err=True)
     if scenario.too_large:
-        click.echo(
-            f"left out {plural(len(scenario.too_large), 'job')} that the cluster cannot hold", err=True
-        )
+        say(f"left out {plural(len(scenario.too_large), 'job')} that the cluster cannot hold", err=True)
     if unknown := sorted({model for run in runs for model in run.predictions.models_without_profile}):
-        click.echo(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
+        say(f"no profile, {_assumption(scenario.assumed_slowdown)}: {', '.join(unknown)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.stand_ins}):
-        click.echo(line, err=True)
+        say(line, err=True)
     if planned := sorted({model for run in runs for model in run.predictions.models_by_plan}):
-        click.echo(f"costs by parallel plans: {', '.join(planned)}", err=True)
+        say(f"costs by parallel plans: {', '.join(planned)}", err=True)
     for line in sorted({line for run in runs for line in run.predictions.plan_gaps}):
-        click.echo(f"a plan does not count, of model {line}", err=True)
+        say(f"a plan does not count, of model {line}", err=True)
     for run in runs:
         if not run.complete:
-            click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
+            say(f"{run.spec} is incomplete: {run.note}", err=True)
         elif failed := len(scenario.jobs) - run.summary.completed:
-            click.echo(
+            say(
                 f"no mean counts {plural(failed, 'job')} that failed under {run.spec}: machines failed "
                 f"{MOST_FAILURES_WITHOUT_PROGRESS} times in a row before a checkpoint",
                 err=True,
             )
     if not as_json:
-        click.echo(f"runs: {out}/   look at them: dally report {out}")
+        say(f"runs: {out}/   look at them: dally report {out}")
 
 
 def _assumption(assumed_slowdown: float) -> str:

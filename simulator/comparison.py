@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dally.commands.terminal import TextConsole
 from dally.runs.summary import Summary
 from dally.words import change, duration, share
 from simulator.scenario import Run
@@ -18,13 +19,13 @@ _FILE_WIDTH = 180
 
 def table_console() -> Console:
     """The console for tables on standard output, which is wide where that is no terminal."""
-    return Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    return TextConsole() if TextConsole().is_terminal else TextConsole(width=_FILE_WIDTH)
 
 
 def progress_bars() -> Progress:
     """Bars on standard error, shown on terminals alone."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
+    console = TextConsole(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 

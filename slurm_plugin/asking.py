@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dally.errors import DallyError
+from dally.words import clean
 from slurm_plugin.config import Config
 from slurm_plugin.munge import ProofError, read_realm
 
@@ -52,11 +53,6 @@ class Answer:
         """What it says against it, as one line of text."""
         told = self.told or {}
         return clean(str(told.get("error") or told.get("reason") or f"HTTP {self.status}"))[:_LONGEST_TEXT]
-
-
-def clean(text: str) -> str:
-    """A text in one line that a terminal takes as text: users and Slurm wrote parts of it."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def ask_controller(config: Config) -> tuple[str, Mapping[str, Any]]:

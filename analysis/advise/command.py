@@ -23,6 +23,7 @@ from dally.atomic_file import write_atomically
 from dally.bounds import check_number
 from dally.cluster import load_cluster
 from dally.cluster.summary import left_out_line
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.jobs.knowledge import Knowledge, Known
 from dally.optional import import_optional
@@ -211,9 +212,9 @@ def command(
     if anonymous is not None:
         models = known.models if known else ()
         jobs, bad = anonymise(history, anonymous, named, models, options["skip_bad"])
-        click.echo(f"{plural(jobs, 'job')} without names: {anonymous}")
+        say(f"{plural(jobs, 'job')} without names: {anonymous}")
         if bad:
-            click.echo(f"left out {plural(bad, 'row')} that sacct does not write", err=True)
+            say(f"left out {plural(bad, 'row')} that sacct does not write", err=True)
         return
     if cluster is None:
         raise click.UsageError("--cluster is missing; only --anonymise needs none")
@@ -261,16 +262,16 @@ def _advise(
         return
     workload = site.history.workload
     for line in summary_lines(advice):
-        click.echo(line)
-    click.echo(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
+        say(line)
+    say(f"page: {output} ({output.stat().st_size / 1e6:.1f} MB)")
     if left_out := left_out_line(site.topology):
-        click.echo(f"cluster: {left_out}", err=True)
+        say(f"cluster: {left_out}", err=True)
     if changes := changes_text(workload.dropped, workload.clamped):
-        click.echo(f"history: {changes}", err=True)
+        say(f"history: {changes}", err=True)
     for line in site.stand_ins():
-        click.echo(line, err=True)
+        say(line, err=True)
     if site.history.too_large:
-        click.echo(f"left out {plural(site.history.too_large, 'job')} that the cluster cannot hold", err=True)
+        say(f"left out {plural(site.history.too_large, 'job')} that the cluster cannot hold", err=True)
 
 
 def _status(doing: str) -> AbstractContextManager[object]:

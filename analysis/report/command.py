@@ -9,6 +9,7 @@ import click
 from analysis.report.runs import load_runs
 from analysis.report.verdict import compare_runs
 from dally.atomic_file import write_atomically
+from dally.commands.terminal import say
 from dally.optional import import_optional
 
 _REPORT = "report.html"
@@ -47,5 +48,5 @@ def command(paths: tuple[Path, ...], output: Path | None, as_json: bool) -> None
         }
         click.echo(json.dumps({"report": str(target), "verdict": verdict.title, "runs": found}, indent=2))
         return
-    click.echo(verdict.title)
-    click.echo(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")
+    say(verdict.title)
+    say(f"report: {target} ({target.stat().st_size / 1e6:.1f} MB)")

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +17,7 @@ from dally.cluster.summary import (
     partitions_line,
 )
 from dally.cluster.topology import Link, Topology
+from dally.commands.terminal import TextConsole, say
 from dally.words import plural
 
 _MOST_LINKS = 3
@@ -57,20 +57,20 @@ def command(cluster: str, as_json: bool, target: str | None, machines_per_rack: 
     if target is not None:
         click.echo(write_toml(topology), nl=False)
         if line := left_out_line(topology):
-            click.echo(line, err=True)
+            say(line, err=True)
         if not names_links(cluster):
-            click.echo(f"{_DEFAULT_LINKS}: correct them", err=True)
+            say(f"{_DEFAULT_LINKS}: correct them", err=True)
     elif as_json:
         click.echo(json.dumps(cluster_data(topology), indent=2))
     else:
         _show(topology)
         if not names_links(cluster):
-            click.echo(f"{_DEFAULT_LINKS}: correct them in what --to toml writes")
+            say(f"{_DEFAULT_LINKS}: correct them in what --to toml writes")
 
 
 def _show(topology: Topology) -> None:
     """Print the tree from the top down, a row for each level, and the machines, a row for each kind."""
-    console = Console(highlight=False)
+    console = TextConsole(highlight=False)
     console.print(
         Text(f"{topology.name}: {plural(len(topology.machines), 'machine')}, {plural(topology.gpus, 'GPU')}")
     )

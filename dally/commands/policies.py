@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 import click
 
+from dally.errors import DallyError
 from dally.policies.base import Policy
-from dally.policies.registry import PolicyError, knobs, policy_names, policy_type
+from dally.policies.registry import knobs, policy_names, policy_type
 
 
 @click.command(epilog="\b\nExample:\n  dally policies tiresias")
@@ -41,9 +42,9 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _all_that_work() -> Iterator[type[Policy]]:
-    """All policies; of a broken one of another package a line, so that the others can be seen."""
+    """All policies; of one that is broken, or lacks a package, a line, so that the others can be seen."""
     for name in policy_names():
         try:
             yield policy_type(name)
-        except PolicyError as error:
+        except DallyError as error:
             click.echo(f"dally: {error}", err=True)

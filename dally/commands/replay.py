@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dally import __version__
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.scheduling.recording.recorder import FACTS
 from dally.scheduling.recording.replay import Replay, replay
@@ -49,27 +50,27 @@ def command(recording: Path, policy: str, as_json: bool) -> None:
 
 
 def _show(path: Path, found: Replay, other: bool) -> None:
-    click.echo(
+    say(
         f"{path}: {plural(found.decisions, 'decision')} of {' and '.join(found.policies)} asked again, "
         f"with {found.facts:,} facts in {found.segments:,} segment{'s' * (found.segments > 1)}"
     )
     for number in found.torn_lines:
-        click.echo(f"line {number} is torn: the recorder was killed there, and what came after is not known")
+        say(f"line {number} is torn: the recorder was killed there, and what came after is not known")
     if found.versions != [__version__]:
-        click.echo(f"recorded by version {', '.join(found.versions)}; this is {__version__}")
+        say(f"recorded by version {', '.join(found.versions)}; this is {__version__}")
     if other:
         acts = found.acts
-        click.echo(
+        say(
             f"{found.asked} would have started, stopped or moved other jobs in {found.differing:,} of them: "
             f"{acts['both']:,} acts both decide, {acts['then']:,} only the recorded, {acts['now']:,} only it"
         )
-        click.echo(_CAVEAT)
+        say(_CAVEAT)
     elif not found.differing:
-        click.echo("all the same")
+        say("all the same")
     else:
-        click.echo(f"{found.differing:,} are not the same")
+        say(f"{found.differing:,} are not the same")
     if found.differences:
-        click.echo("what differs first:")
+        say("what differs first:")
     for difference in found.differences:
-        click.echo(f"  at {difference.t!r} s (line {difference.line}), {difference.what}:")
-        click.echo(f"    then: {difference.then}\n    now:  {difference.now}")
+        say(f"  at {difference.t!r} s (line {difference.line}), {difference.what}:")
+        say(f"    then: {difference.then}\n    now:  {difference.now}")

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dally.commands.terminal import TextConsole, say
 from dally.traces import (
     GENERATORS,
     TraceSummary,
@@ -106,14 +106,14 @@ def command(
         figures.add_column(overflow="fold")
         for name, value in _figures(workload, summary):
             figures.add_row(name, Text(value))
-        Console(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
+        TextConsole(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
         return
     if output is None:
         common_csv.write(workload.jobs, sys.stdout)
     else:
         write_workload(workload.jobs, output)
     if note := changes_text(workload.dropped, workload.clamped):
-        click.echo(f"dally: {note}", err=True)
+        say(f"dally: {note}", err=True)
 
 
 def _figures(workload: Workload, summary: TraceSummary) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.runs.records import RUN, JobRecord, read_events, read_jobs, read_run
 from dally.words import moment, plural, span
@@ -42,10 +43,10 @@ def tell_run(job: str, folder: Path, as_json: bool) -> None:
         policy = str(facts["policy"]["spec"])
     except (LookupError, TypeError) as error:
         raise InputError(f"{folder / RUN}: lacks policy.spec") from error
-    click.echo(headline(records[job], policy))
-    click.echo("  times are since the start of the run")
+    say(headline(records[job], policy))
+    say("  times are since the start of the run")
     for event in events:
-        click.echo(f"{moment(event['t']):>14}  {event_text(event, job, moment)}")
+        say(f"{moment(event['t']):>14}  {event_text(event, job, moment)}")
 
 
 def concerns(event: Event, job: str) -> bool:

@@ -1,6 +1,5 @@
 """The one registry of policies: ours by name, others by entry point; knobs from `NAME:knob=value,...`."""
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -9,8 +8,10 @@ from math import inf
 from typing import Any
 
 from dally.bounds import LEAST, MOST
+from dally.config_text import naming
 from dally.errors import DallyError, InputError
 from dally.extensions import broken_line
+from dally.optional import import_optional
 from dally.policies.base import Policy
 from dally.spec import given_up, now_called, spec_knobs, spec_name
 from dally.state import ClusterState
@@ -107,11 +108,12 @@ def policy_type(name: str) -> type[Policy]:
     """The policy class of a name.
 
     Raises:
-        InputError: No such policy; the message lists the valid names.
+        InputError: No such policy; the message lists the valid names. Or a package that it needs is missing.
     """
     if name in _OURS:
         module, _, attribute = _OURS[name].partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        with naming(f"policy {name}"):
+            found = getattr(import_optional(module), attribute)
     elif name in (others := _others()):
         try:
             found = others[name].load()

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from dally.cluster import load_cluster
+from dally.commands.terminal import TextConsole, say
 from dally.words import plural, share
 from profiler.recorded.plan_recognition import RecognisedPlan, recognise
 from profiler.recorded.predicted_steps import PredictedStep, predict_steps
@@ -69,9 +69,9 @@ def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
 def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
     records = run.records
     first, hosts = records[0], {record.host for record in records}
-    click.echo(f"Plan     {recognised.plan}")
-    click.echo(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
-    click.echo(f"Step     {first.step_s:.3g} s, the median of {first.steps}")
+    say(f"Plan     {recognised.plan}")
+    say(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
+    say(f"Step     {first.step_s:.3g} s, the median of {first.steps}")
     timed = any(each.lasted_s is not None for each in recognised.traffic)
     headings = ("axis", "ranks", "on hosts", "calls a step", "MB sent a step")
     table = Table(*headings, *(("ms a step",) if timed else ()))
@@ -89,9 +89,9 @@ def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
         )
     _print(table)
     for note in run.notes:
-        click.echo(f"Note: {note}.")
+        say(f"Note: {note}.")
     for doubt in recognised.doubts:
-        click.echo(f"Unsure: {doubt}.")
+        say(f"Unsure: {doubt}.")
 
 
 def _show_predicted(steps: Sequence[PredictedStep], ranks: int) -> None:
@@ -111,7 +111,7 @@ def _show_predicted(steps: Sequence[PredictedStep], ranks: int) -> None:
 
 
 def _print(table: Table) -> None:
-    (Console() if Console().is_terminal else Console(width=100)).print(table)
+    (TextConsole() if TextConsole().is_terminal else TextConsole(width=100)).print(table)
 
 
 def _hosts(records: Sequence[RankRecord], ranks: tuple[int, ...]) -> int:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import click
 
 from dally import __version__
+from dally.commands.terminal import say
 from dally.errors import InputError
 from profiler.commands.options import MeasurementSettings
 from profiler.driver.measure import InterruptedRunError, MeasureError, measure
@@ -57,7 +58,7 @@ def measure_and_show(
         try:
             problems = measure(tasks, launcher, store, settings.timeout_s)
         except InterruptedRunError as error:
-            click.echo(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
+            say(f"profile-models: {error}" + (f" ({error.hint})" if error.hint else ""), err=True)
             sys.exit(INTERRUPTED)
         try:
             show(publish(store), settings.out)

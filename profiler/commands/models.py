@@ -4,9 +4,9 @@ import json
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from dally.commands.terminal import TextConsole
 from workloads.registry import WORKLOADS
 
 
@@ -31,4 +31,4 @@ def command(as_json: bool) -> None:
             f"{model.local_batch:,}",
             model.optimizer,
         )
-    (Console() if Console().is_terminal else Console(width=100)).print(table)
+    (TextConsole() if TextConsole().is_terminal else TextConsole(width=100)).print(table)

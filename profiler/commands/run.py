@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.profiles.files import add_profile, profile_path, require_absent, require_alike
 from dally.profiles.given import check_name, given_profile
@@ -105,7 +106,7 @@ def command(
             try:
                 problems = measure_steps(left, place, asked, folder, partial(click.echo, err=True))
             except InterruptedRunError as error:
-                click.echo(f"profile-models: {error} (the same command with --resume continues)", err=True)
+                say(f"profile-models: {error} (the same command with --resume continues)", err=True)
                 sys.exit(INTERRUPTED)
             times = [each.step_time for each in folder.read().values()]
             newest = max(each.utc_time for each in folder.read().values())
@@ -113,7 +114,7 @@ def command(
             profile = given_profile(model, times, source, newest, there.gpu_type, there.mode)
             add_profile(profile, out, replacing=True)
     print_tables([profile])
-    click.echo(f"profile: {path}")
+    say(f"profile: {path}")
     if problems:
         missing = MeasureError(f"not all was measured: {'; '.join(problems)}")
         missing.hint = "the same command with --resume adds what is missing"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dally.commands.terminal import TextConsole
 from dally.optional import MissingModuleError, import_optional
 from dally.profiles.files import write_profiles
 from dally.profiles.schema import Profile
@@ -35,7 +36,7 @@ def publish(store: MeasurementStore) -> tuple[Profile, ...]:
 
 def print_tables(profiles: Sequence[Profile]) -> Console:
     """Print the table of profiles; where to, for what is to follow."""
-    console = Console() if Console().is_terminal else Console(width=_FILE_WIDTH)
+    console = TextConsole() if TextConsole().is_terminal else TextConsole(width=_FILE_WIDTH)
     print_profiles(profiles, console)
     return console
 

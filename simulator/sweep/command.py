@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from dally.atomic_file import write_atomically
+from dally.commands.terminal import say
 from dally.interruption import INTERRUPTED, interruptible
 from dally.words import duration, plural
 from simulator.comparison import progress_bars, table_console
@@ -68,7 +69,7 @@ def command(
     store = Store(out or file.with_suffix(""), make=not dry_run)
     if dry_run:
         for task in _to_do(plan, store):
-            click.echo(str(task))
+            say(str(task))
         return
     status = carry_out(plan, store, on, workers)
     _report(plan.tasks, store)
@@ -82,7 +83,7 @@ def carry_out(plan: SweepPlan, store: Store, on: str, workers: int) -> int:
         failures = _run(tasks, start_workers(on, workers, plan.slurm), store, stop) if tasks else []
         interrupted = stop()
     for failure in failures:
-        click.echo(f"failed: {failure.task}: {failure.reason} ({failure.path})", err=True)
+        say(f"failed: {failure.task}: {failure.reason} ({failure.path})", err=True)
     return INTERRUPTED if interrupted else 1 if failures else 0
 
 
@@ -90,8 +91,8 @@ def _to_do(plan: SweepPlan, store: Store) -> list[SweepTask]:
     """The runs without a result; how many they are goes to standard error."""
     left = {task_key(task): task for task in plan.tasks if store.find(task) is None}
     for line in plan.left_out:
-        click.echo(line, err=True)
-    click.echo(f"{plural(len(plan.tasks), 'run')}, {len(left):,} to do", err=True)
+        say(line, err=True)
+    say(f"{plural(len(plan.tasks), 'run')}, {len(left):,} to do", err=True)
     return list(left.values())
 
 
@@ -112,10 +113,10 @@ def _run(
                 if progress.console.is_terminal:
                     return
                 if isinstance(ended, Failure):
-                    click.echo(f"{task}: failed: {ended.reason}", err=True)
+                    say(f"{task}: failed: {ended.reason}", err=True)
                 else:
                     jct, cpu = duration(ended["summary"]["jct_s"]["mean"]), duration(ended["cpu_s"])
-                    click.echo(f"{task}: mean JCT {jct}, took {cpu}", err=True)
+                    say(f"{task}: mean JCT {jct}, took {cpu}", err=True)
 
             return collect(pending, store, stop, tell)
 
@@ -124,25 +125,25 @@ def _report(tasks: Sequence[SweepTask], store: Store) -> None:
     """Write and show what is there so far."""
     found = store.found(tasks)
     if not found:
-        click.echo("no run has finished", err=True)
+        say("no run has finished", err=True)
         return
     cases = grouped(found)
     write_atomically(store.folder / RESULTS, to_csv(result_rows(found), "complete"))
     write_atomically(store.folder / SUMMARY, to_csv(summary_rows(cases), "figure"))
     console = table_console()
-    click.echo(
+    say(
         "means over seeds, and differences from the first policy by pairs of runs with the same jobs; "
         "both ± half a 95 % interval"
     )
     classes = list(dict.fromkeys(str(task.inputs.knows) for task, _ in found))
     apart = "; each table compares runs that knew the same" if len(classes) > 1 else ""
-    click.echo(f"running times known: {' / '.join(classes)}{apart}")
+    say(f"running times known: {' / '.join(classes)}{apart}")
     for table in overview(cases):
         console.print(table)
     for line in lost_lines(cases):
-        click.echo(line, err=True)
+        say(line, err=True)
     incomplete = sum(not result["complete"] for _, result in found)
     if incomplete:
         left = f"{plural(incomplete, 'run')} left jobs that could not end"
-        click.echo(f"{left}; see `complete` in {RESULTS}", err=True)
-    click.echo(f"results: {store.folder / RESULTS}, {store.folder / SUMMARY}")
+        say(f"{left}; see `complete` in {RESULTS}", err=True)
+    say(f"results: {store.folder / RESULTS}, {store.folder / SUMMARY}")

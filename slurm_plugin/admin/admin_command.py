@@ -11,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.text import Text
 
+from dally.commands.terminal import TextConsole
 from dally.errors import InputError
 from slurm_plugin.admin.checks.gather import SLURM_CONF, gather, own_file
 from slurm_plugin.admin.checks.site import Finding, Level
@@ -46,7 +46,7 @@ def doctor_command(config: Path | None, as_json: bool) -> None:
     site = gather(config)
     checked = examine(site)
     findings: list[tuple[str, Finding]] = []
-    console = Console(highlight=False, soft_wrap=True, quiet=as_json)
+    console = TextConsole(highlight=False, soft_wrap=True, quiet=as_json)
     with closing(try_orders(site)) as tried:
         for name, finding in chain(checked.items(), tried):
             findings.append((name, finding))
@@ -100,6 +100,10 @@ def install_command(
     path = config_path(config).absolute()
     user = user or (load_config(path).user if path.exists() else "dally")
     target = InstallTarget(path, conf_dir.absolute(), units.absolute(), _dally(), user, mode)
+    if sys.prefix == sys.base_prefix:
+        click.echo(
+            "note: give Dally a venv of its own; its packages may hide others: docs/install.md", err=True
+        )
     plan = plan_install(target)
     for verb, paths in (("make  ", plan.folders), ("write ", plan.files), ("as is ", plan.kept)):
         for path in paths:

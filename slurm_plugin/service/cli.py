@@ -10,7 +10,8 @@ import click
 
 from dally.errors import InputError
 from dally.hostlist import fold
-from slurm_plugin.asking import NoControllerError, ask_page, clean
+from dally.words import clean
+from slurm_plugin.asking import NoControllerError, ask_page
 from slurm_plugin.config import config_path, load_config
 
 _TIMEOUT_S = 10.0

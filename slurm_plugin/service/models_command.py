@@ -14,8 +14,7 @@ from dally.profiles.listing import ModelEntry, model_entries
 from dally.profiles.parallel.gpu_specs import GPUS
 from dally.profiles.parallel.transformer import MODELS, is_transformer
 from dally.profiles.schema import TIERS
-from dally.words import plural, share
-from slurm_plugin.asking import clean
+from dally.words import clean, plural, share
 from slurm_plugin.config import config_path, load_config
 from slurm_plugin.service.cli import aligned, ask, config_option, json_option, understood
 from slurm_plugin.service.why_command import factor_words

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from dally.commands.why import NETWORK
-from dally.words import share
-from slurm_plugin.asking import clean
+from dally.words import clean, share
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import ask, clock, config_option, folded, json_option, lasting, understood
 

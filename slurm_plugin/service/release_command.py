@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from dally.words import plural
-from slurm_plugin.asking import clean
+from dally.words import clean, plural
 from slurm_plugin.client.backends import open_slurm
 from slurm_plugin.client.orders import ReleaseToSlurm, Unreserve
 from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from dally.words import plural
-from slurm_plugin.asking import clean
+from dally.words import clean, plural
 from slurm_plugin.controller.running_times import in_words
 from slurm_plugin.service.cli import UNHEALTHY, ask, clock, config_option, json_option, lasting, understood
 

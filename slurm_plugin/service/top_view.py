@@ -10,8 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
-from dally.words import plural
-from slurm_plugin.asking import clean
+from dally.words import clean, plural
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import clock, lasting
 from slurm_plugin.service.queue_command import table

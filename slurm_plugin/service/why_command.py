@@ -11,8 +11,7 @@ import click
 from dally.commands.why import NETWORK, event_text, tell_run, within
 from dally.errors import InputError
 from dally.profiles.learnt_costs import percent
-from dally.words import plural, share
-from slurm_plugin.asking import clean
+from dally.words import clean, plural, share
 from slurm_plugin.controller.managed_job import JobPhase
 from slurm_plugin.service.cli import ask, clock, config_option, folded, lasting, understood
 

@@ -14,7 +14,8 @@ from typing import NoReturn
 from dally import __version__
 from dally.errors import DallyError, InputError
 from dally.progress import BATCHING, FILE, STEP_FILE
-from slurm_plugin.asking import ask_controller, clean
+from dally.words import clean
+from slurm_plugin.asking import ask_controller
 from slurm_plugin.config import load_config
 from slurm_plugin.request import PLAIN, Request, encode
 from slurm_plugin.submit.advice import advice

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dally.commands.terminal import TextConsole
 from dally.errors import DallyError
 from dally.hosts.hosts_file import read_hosts_file
 from slurm_plugin.admin.checks.site import Finding, Level, problem
@@ -80,7 +80,7 @@ def command(
 
 def _show(rows: Sequence[FitnessRow], logs: Path) -> None:
     """Print a table of all hosts and checks, then what to do about each finding that is not ok."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = TextConsole(highlight=False, soft_wrap=True)
     by_host: dict[str, dict[str, Finding]] = {}
     for row in rows:
         by_host.setdefault(row.host, {})[row.check] = row.finding

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from dally.commands.terminal import TextConsole
 from dally.hostlist import fold
-from slurm_plugin.asking import clean
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.slurm import SlurmJob, SlurmUnavailableError, State
 from slurm_plugin.local_cluster.cluster import ClusterError
@@ -98,7 +97,7 @@ def _told_of(job: SlurmJob) -> dict[str, str]:
 
 
 def _show(folder: Path, status: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = TextConsole(highlight=False, soft_wrap=True)
     since = datetime.fromtimestamp(status["since_s"], UTC)
     console.print(f"up in {folder} since {since:%Y-%m-%d %H:%M:%S} UTC", markup=False)
     if status["problem"]:
@@ -112,8 +111,8 @@ def _show(folder: Path, status: dict[str, Any]) -> None:
         links.add_row(link["name"], shown_rate(link["rate_bps"]) if link["rate_bps"] else "-", *carried)
     jobs = Table("job", "name", "user", "state", "nodes", box=None, padding=(0, 2, 0, 0))
     for job in status["jobs"]:
-        told = (clean(job[key]) for key in ("id", "name", "user", "state", "nodes"))
-        jobs.add_row(*map(Text, told))  # a name may look like rich's markup
+        told = (Text(job[key]) for key in ("id", "name", "user", "state", "nodes"))
+        jobs.add_row(*told)  # a name may look like rich's markup
     for table in (nodes, links, *([jobs] if status["jobs"] else ())):
         console.print(table)
     if not status["jobs"] and not status["problem"]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.progress import TaskID
 
+from dally.commands.terminal import say
 from dally.runs.summary import quantile
 from dally.words import plural, share
 from simulator.comparison import as_data, progress_bars, table, table_console
@@ -34,7 +35,7 @@ def displayed() -> Iterator[Callable[[str, RunProgress], None]]:
                 if run != before and time.monotonic() - shown_s >= _LINE_EVERY_S:
                     shown[policy] = time.monotonic(), run
                     submitted = f"{policy}: {run.submitted} of {plural(run.jobs, 'job')} submitted"
-                    click.echo(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
+                    say(f"{submitted}, {run.running} running, {run.ended} ended", err=True)
                 return
             if policy not in tasks:
                 tasks[policy] = progress.add_task(policy, total=run.jobs)
@@ -55,18 +56,16 @@ def show_runs(runs: Sequence[Run], levels: Sequence[str], out: Path, as_json: bo
         click.echo(text)
         return
     console = table_console()
-    click.echo("mean over jobs where nothing else is said; differences are from the first policy")
+    say("mean over jobs where nothing else is said; differences are from the first policy")
     console.print(table(runs, levels, console.width, runs[0].summary.jobs))
     for run in runs:
         if (busy := busy_p95(out / run.folder)) is not None:
-            click.echo(f"{run.spec}: CPUs of the head node busy {share(busy)} at the 95th percentile")
+            say(f"{run.spec}: CPUs of the head node busy {share(busy)} at the 95th percentile")
         if failed := run.summary.jobs - run.summary.completed:
-            click.echo(
-                f"{run.spec}: {failed} of {plural(run.summary.jobs, 'job')} did not complete", err=True
-            )
+            say(f"{run.spec}: {failed} of {plural(run.summary.jobs, 'job')} did not complete", err=True)
         if not run.complete:
-            click.echo(f"{run.spec} is incomplete: {run.note}", err=True)
-    click.echo(f"runs: {out}/")
+            say(f"{run.spec} is incomplete: {run.note}", err=True)
+    say(f"runs: {out}/")
 
 
 def busy_p95(folder: Path) -> float | None:

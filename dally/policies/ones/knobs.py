@@ -9,7 +9,7 @@ from dally.policies.common.knobs import knob
 class OnesKnobs:
     """Settings of `ones`."""
 
-    candidates: int = knob(16, "schedules kept from step to step (K)", least=2)
+    candidates: int = knob(16, "schedules kept from step to step (K)", least=2, most=10_000)
     exchange: float = knob(0.5, "part of the genes that a crossover exchanges (xi)", least=0, most=1)
     remove: float = knob(0.3, "probability that a mutation removes a job (theta)", least=0, most=1)
     scale_down: float = knob(

@@ -177,3 +177,11 @@ def test_defaults_of_knobs_are_told_as_they_are_given() -> None:
 def test_wrong_specifications_name_what_is_valid(spec: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_policy(spec)
+
+
+def test_a_policy_that_lacks_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dally.policies.jps.policy", raising=False)
+    monkeypatch.delitem(sys.modules, "dally.policies.jps.market", raising=False)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(InputError, match=r"policy jps: .*scipy is not installed.* '\.\[solvers\]'"):
+        parse_policy("jps")

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -334,3 +335,13 @@ def test_a_folder_without_slurm_conf_is_refused_in_one_line(root: Path) -> None:
     result = dally_slurm(root, "install", "--slurm-conf", str(root / "units"))
     assert result.exit_code == 1
     assert result.stderr == f"dally: {root}/units has no slurm.conf; name its folder with --slurm-conf\n"
+
+
+@pytest.mark.usefixtures("_on_path")
+def test_outside_of_a_venv_it_says_that_names_may_collide(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--dry-run", *install_options(root))
+    assert dally_slurm(root, "install", *options).stderr == ""
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert "give Dally a venv of its own" in dally_slurm(root, "install", *options).stderr

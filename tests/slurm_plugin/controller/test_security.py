@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dally.errors import InputError
-from slurm_plugin.asking import clean
+from dally.words import clean
 from slurm_plugin.client.forwarding import ForwardingSlurm
 from slurm_plugin.client.job_json import read_jobs
 from slurm_plugin.client.orders import (

@@ -104,7 +104,7 @@ def test_what_is_no_controller_is_said_to_be_none(tmp_path: Path, command: list[
 def test_what_a_controller_says_against_it_is_one_clean_line(tmp_path: Path) -> None:
     with answering(503, b'{"error": "no\\nway \\u001b[2J"}') as url:
         result = ask(tmp_path, ["queue"], url)
-    assert result.stderr == f"dally: the controller at {url} says: no?way ?[2J\n"
+    assert result.stderr == f"dally: the controller at {url} says: no way ?[2J\n"
 
 
 @pytest.mark.parametrize(

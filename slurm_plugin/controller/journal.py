@@ -238,21 +238,15 @@ class Journal:
         self._set(f"{name}_crc", _crc(text))
 
     def end_of(self, job_id: str) -> KnownEnd | None:
-        """The last end of a job by that number that Slurm was seen to tell; None if there is none.
-
-        Raises:
-            JournalError: It cannot be read.
-        """
+        """The last end of a job by that number that Slurm was seen to tell; None if none can be read."""
         query = "SELECT body FROM events WHERE job = ? ORDER BY number DESC LIMIT ?"
-        try:
+        with suppress(*UNREADABLE):  # a damaged journal is begun anew at the next commit
             for (body,) in self._database.execute(query, (job_id, _LAST_EVENTS)):
                 with suppress(ValueError, RecursionError, KeyError, TypeError):
                     said = json.loads(body)
                     if said["event"] == "end" and said["status"] != GONE:
                         which = float(said["submit_s"]), int(said["restarts"]), str(said["tag"])
                         return KnownEnd(str(said["status"]), *which)
-        except UNREADABLE as error:
-            raise JournalError(f"cannot read the journal {self._path}: {error}") from error
         return None
 
     def write(self, now: float, event: str, **said: object) -> None:

@@ -252,7 +252,9 @@ class Journal:
                         which = float(said["submit_s"]), int(said["restarts"]), str(said["tag"])
                         return KnownEnd(str(said["status"]), *which)
         except UNREADABLE as error:
-            raise JournalError(f"cannot read the journal {self._path}: {error}") from error
+            if isinstance(error, sqlite3.Error) and passes(error, self._path):
+                raise JournalError(f"cannot read the journal {self._path}: {error}") from error
+            self._broken = str(error)  # nobody knows, and the next commit begins a new one
         return None
 
     def write(self, now: float, event: str, **said: object) -> None:

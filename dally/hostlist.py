@@ -25,17 +25,21 @@ _LONGEST_SHOWN = 120
 _LONGEST_NAME = 255
 
 
-def expand(hostlist: str) -> tuple[str, ...]:
+def expand(hostlist: str, most: int = MOST_NAMES) -> tuple[str, ...]:
     """All names of a host list; pieces in the order written, those of one bracket in numeric order.
 
+    Args:
+        hostlist: The list.
+        most: The most names that it may stand for; more are not even made.
+
     Raises:
-        InputError: The list is empty or malformed, stands for more than `MOST_NAMES`, or gives a name twice.
+        InputError: The list is empty or malformed, stands for more than `most`, or gives a name twice.
     """
     ends = [found.start() for found in _SEPARATOR.finditer(hostlist) if found[0] == ","]
     starts = [0, *(end + 1 for end in ends)]
     pieces = [hostlist[start:end].strip() for start, end in zip(starts, [*ends, None], strict=True)]
-    if sum(_count(piece, hostlist) for piece in pieces) > MOST_NAMES:
-        raise InputError(f"host list {_shown(hostlist)} stands for more than {MOST_NAMES:,} names, the most")
+    if sum(_count(piece, hostlist) for piece in pieces) > most:
+        raise InputError(f"host list {_shown(hostlist)} stands for more than {most:,} names, the most")
     if any(len(_BRACKETS.sub("0" * 18, piece)) > _LONGEST_NAME for piece in pieces if "[" in piece):
         raise InputError(f"host list {_shown(hostlist)} stands for names of over {_LONGEST_NAME} letters")
     names = [name for piece in pieces for name in _expand_piece(piece, hostlist)]

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import ceil
 
 from dally.errors import InputError
+from dally.hostlist import MOST_NAMES
 from dally.jobs.job import Gang, Job, JobKind
 from dally.jobs.training_plan import TrainingPlan
 from dally.state import ClusterState
@@ -241,7 +242,7 @@ class RequestReader:
         self._check_reservation(own_reservation(job))
         sized = replace(job, min_nodes=nodes, tasks=tasks)
         asked = demand(sized, request, self.nodes, self.blocks.wants_segments)
-        if request.nodes and not has_exactly(asked, nodes, named_nodes(request)):
+        if request.nodes and not has_exactly(asked, nodes, named_nodes(request, len(self.nodes))):
             raise UnfitError("--nodelist names other than just the nodes that it needs")
         self._state.best_level(asked.gang)
         self._check_layout(asked.gang)
@@ -358,12 +359,25 @@ def release_order(job: SlurmJob, request: Request, managed: ManagedJob | None) -
     own_s = job.time_limit_s if managed is None else own_limit_s(managed, job)
     limit_min = None if own_s in (None, job.time_limit_s) else int(own_s // 60)
     wait_s = request.switch_wait_s if request.switches else 0
-    own = tuple(sorted(named_nodes(request))), request.switches, wait_s, bool(own_reservation(job))
+    own = _own_nodes(job, request, managed), request.switches, wait_s, bool(own_reservation(job))
     if job.tres_per_job or not (request.max_copies > 1 or request.min_gpus or request.max_gpus):
         cpus = None if managed is None else min_cpus(managed, job, nodes)
         return ReleaseToSlurm(job.job_id, nodes, None, False, 1, limit_min, *own, cpus)
     exact = has_exact_nodes(job, nodes)
     return ReleaseToSlurm(job.job_id, nodes, tasks, exact, job.cpus_per_task, limit_min, *own)
+
+
+def _own_nodes(job: SlurmJob, request: Request, managed: ManagedJob | None) -> tuple[str, ...]:
+    """The nodes that a job must have as Slurm's own.
+
+    What a mark says, which anybody may have written, counts only where Dally has placed the job by it; else
+    Slurm still has the job's own.
+    """
+    if managed is not None and not managed.placed_once:
+        return job.required_nodes
+    return tuple(
+        sorted(named_nodes(request, max(job.min_nodes, job.tasks) if managed is None else MOST_NAMES))
+    )
 
 
 def has_exact_nodes(job: SlurmJob, nodes: int) -> bool:

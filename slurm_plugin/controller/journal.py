@@ -238,15 +238,23 @@ class Journal:
         self._set(f"{name}_crc", _crc(text))
 
     def end_of(self, job_id: str) -> KnownEnd | None:
-        """The last end of a job by that number that Slurm was seen to tell; None if none can be read."""
+        """The last end of a job by that number that Slurm was seen to tell; None if there is none.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
         query = "SELECT body FROM events WHERE job = ? ORDER BY number DESC LIMIT ?"
-        with suppress(*UNREADABLE):  # a damaged journal is begun anew at the next commit
+        try:
             for (body,) in self._database.execute(query, (job_id, _LAST_EVENTS)):
                 with suppress(ValueError, RecursionError, KeyError, TypeError):
                     said = json.loads(body)
                     if said["event"] == "end" and said["status"] != GONE:
                         which = float(said["submit_s"]), int(said["restarts"]), str(said["tag"])
                         return KnownEnd(str(said["status"]), *which)
+        except UNREADABLE as error:
+            if isinstance(error, sqlite3.Error) and passes(error, self._path):
+                raise JournalError(f"cannot read the journal {self._path}: {error}") from error
+            self._broken = str(error)  # nobody knows, and the next commit begins a new one
         return None
 
     def write(self, now: float, event: str, **said: object) -> None:

@@ -7,7 +7,7 @@ from math import inf
 
 from dally.cluster.free import most_units
 from dally.errors import CapacityError, InputError
-from dally.hostlist import expand, fold
+from dally.hostlist import MOST_NAMES, expand, fold
 from dally.jobs.job import Gang, Job
 from dally.state import ClusterState
 from slurm_plugin.client.slurm import SlurmJob, SlurmNode
@@ -16,17 +16,17 @@ from slurm_plugin.controller.managed_job import ManagedJob
 from slurm_plugin.request import Request
 
 
-def named_nodes(request: Request) -> frozenset[str]:
-    """The nodes of a job's own `--nodelist`; none if it has none, or one that cannot be read."""
+def named_nodes(request: Request, most: int = MOST_NAMES) -> frozenset[str]:
+    """The nodes of a job's own `--nodelist`; none if it has none, one that cannot be read, or of too many."""
     try:
-        return frozenset(expand(request.nodes)) if request.nodes else frozenset()
+        return frozenset(expand(request.nodes, most)) if request.nodes else frozenset()
     except InputError:
         return frozenset()
 
 
 def is_pinned(job: SlurmJob, request: Request) -> bool:
     """Whether a job has a node list that is not its user's own, but of Dally's making."""
-    return bool(job.required_nodes) and {*job.required_nodes} != named_nodes(request)
+    return bool(job.required_nodes) and {*job.required_nodes} != named_nodes(request, len(job.required_nodes))
 
 
 def with_nodes_of_now(managed: ManagedJob, job: SlurmJob, request: Request) -> Request:
@@ -39,6 +39,15 @@ def with_nodes_of_now(managed: ManagedJob, job: SlurmJob, request: Request) -> R
     """
     if managed.placed_once:
         return replace(request, nodes=managed.request.nodes)
+    return with_slurms_nodes(job, request)
+
+
+def with_slurms_nodes(job: SlurmJob, request: Request) -> Request:
+    """What a job asks for that Dally has not placed: the nodes that Slurm has for it count before its mark's.
+
+    Raises:
+        InputError: There are too many.
+    """
     return replace(request, nodes=fold(job.required_nodes)) if is_pinned(job, request) else request
 
 

@@ -45,7 +45,7 @@ from slurm_plugin.controller.managed_job import (
     checkpointed,
     is_to_stay_held,
 )
-from slurm_plugin.controller.node_sets import is_pinned
+from slurm_plugin.controller.node_sets import is_pinned, with_slurms_nodes
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.segment_watch import SegmentWatch
@@ -426,6 +426,7 @@ class Reconciler:
     def _take_on(self, job: SlurmJob, request: Request, now: float) -> None:
         """A job that we do not know asks for us."""
         try:
+            request = with_slurms_nodes(job, request) if request.nodes else request
             asked, unfit = self._reader.first_asked(job, request), ""
         except DallyError as error:
             asked, unfit = Job(job.job_id, job.submit_s, 1, 1.0, user=job.user), str(error)

@@ -264,9 +264,12 @@ def goes_on(site: FakeSite) -> None:
     assert {*site.states().values()} == {"COMPLETED"}
 
 
-def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_met_by_a_commit", [True, False])
+def test_a_damage_that_is_met_in_a_cycle_costs_one_at_most(tmp_path: Path, is_met_by_a_commit: bool) -> None:
     site = FakeSite(tmp_path)
     job = site.submit(gpus_per_node=8, run_time_s=5.0)
+    if is_met_by_a_commit:
+        site.run_to(1)
     journal = site.controller._journal
     (page,) = journal._database.execute(
         "SELECT rootpage FROM sqlite_master WHERE name = 'events_of_job'"
@@ -278,10 +281,12 @@ def test_a_damage_that_only_a_commit_meets_costs_one_cycle(tmp_path: Path) -> No
     journal._lock = (tmp_path / "lock").open()
     journal._connect()
     journal._left = file_stat(tmp_path / NAME)
-    with pytest.raises(JournalError, match="malformed"):
-        site.controller.cycle()
-    assert site.states() == {job: "PENDING"}
-    site.run_to(30)
+    if is_met_by_a_commit:
+        site.slurm.requeue(job)
+        with pytest.raises(JournalError, match="malformed"):
+            site.controller.cycle()
+        assert site.states() == {job: "PENDING"}
+    site.run_to(300)
     assert site.states() == {job: "COMPLETED"}
     assert len([*tmp_path.glob(f"{NAME}.broken-*")]) == 1
 

@@ -97,6 +97,7 @@ def test_a_job_that_names_fewer_nodes_than_it_needs_is_slurms_with_its_own_nodes
     site = FakeSite(tmp_path, FOUR, "fifo")
     request = Request(nodes="r0m1", switches=1)
     job = submit(site, request, nodes=2, gpus_per_node=1)
+    site.slurm.update(job, required_nodes=("r0m1",))  # as sbatch told Slurm
     site.run_to(1)
     managed = site.managed(job)
     assert managed.phase.name is JobPhase.RELEASED

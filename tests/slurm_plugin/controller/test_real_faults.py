@@ -1,5 +1,6 @@
 """What becomes of jobs on real Slurm when controllers, daemons, nodes, disks and clocks fail."""
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.client.command_line import CommandLine
-from slurm_plugin.client.slurm import SlurmJob, State
+from slurm_plugin.client.slurm import Hold, SlurmJob, State
 from slurm_plugin.controller.journal import NAME
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
 from slurm_plugin.local_cluster.slurm_files import LocalClusterSpec
@@ -384,3 +385,34 @@ def test_many_jobs_at_once_all_run_once(local_slurm: LocalSlurm) -> None:
         site.wait(lambda: len(site.ended()) == MANY, "all to end", MANY_S)
         site.end()
         assert len(site.runs()) == MANY
+
+
+def test_slurmctld_killed_and_back_with_an_older_state_runs_no_job_twice(local_slurm: LocalSlurm) -> None:
+    """Two jobs ran and two waited as the state was kept; since then all have ended."""
+    with closing(FaultySite(local_slurm, "fifo")) as site:
+        state, kept = local_slurm.spec.folder / "state", local_slurm.spec.folder / "kept"
+        site.start()
+        for _ in range(4):
+            site.submit("", nodes=4)
+        site.wait(lambda: len(site.running()) == 2, "two jobs to run")
+        local_slurm.stop_controller()
+        shutil.copytree(state, kept)
+        local_slurm.start_controller()
+        site.finish()
+        site.wait(lambda: site.ended() == set(site.jobs) and not site.managed_jobs(), "all to end")
+        local_slurm.kill_controller()
+        shutil.rmtree(state)
+        shutil.copytree(kept, state)
+        local_slurm.start_controller()
+        site.wait(lambda: set(site.managed_jobs()) == set(site.jobs), "the controller to meet all again")
+
+        def all_held() -> bool:
+            shown = site.seen().values()
+            return all(job.state is State.PENDING and job.hold is Hold.USER for job in shown)
+
+        for job in site.running():  # as slurmctld does once it misses them on their nodes
+            local_slurm.run("scontrol", "requeue", job)
+        site.wait(all_held, "all to be held")
+        assert sorted(run.job_id for run in site.runs()) == sorted(site.jobs)
+        local_slurm.run("scontrol", "release", site.jobs[2], user=ALICE)
+        site.wait(lambda: len(site.runs()) == 5, "the one that its user wants again to run")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dally import hostlist
 from dally.errors import InputError
 from dally.words import clean
 from slurm_plugin.client.forwarding import ForwardingSlurm
@@ -35,6 +36,7 @@ from slurm_plugin.client.slurm import (
     SlurmJob,
     State,
 )
+from slurm_plugin.controller import node_sets
 from slurm_plugin.controller.controller import Controller
 from slurm_plugin.controller.journal import Journal
 from slurm_plugin.controller.managed_job import JobPhase, ManagedJob
@@ -46,9 +48,14 @@ from tests.slurm_plugin.worlds import FakeSite
 HOSTILE = "999"
 
 _ANY = st.text(st.characters(), max_size=40)
-_FIELD = st.sampled_from(["model", "signal", "grace_s", "min_gpus", "max_gpus", "tag", "held", "plain", "x"])
+_FIELD = st.sampled_from(
+    ["model", "signal", "nodes", "grace_s", "min_gpus", "max_gpus", "tag", "held", "plain", "x"]
+)
 _VALUE = st.one_of(
-    _ANY, st.sampled_from(["KILL", "USR1", "1", "0", "9" * 5000, "-1", "%00", "%", "a;b", "ff"])
+    _ANY,
+    st.sampled_from(
+        ["KILL", "USR1", "r0m0", "n[1-60000]", "1", "0", "9" * 5000, "-1", "%00", "%", "a;b", "ff"]
+    ),
 )
 _MARK = st.lists(st.tuples(_FIELD, _VALUE)).map(
     lambda pairs: "dally:" + "&".join(f"{name}={value}" for name, value in pairs)
@@ -184,6 +191,29 @@ def test_a_job_that_no_cluster_could_hold_stops_nobody(cell: SiteOfTwo, asked: d
     cell.cycle()
     assert cell.site.states()[bobs] == "RUNNING"
     assert cell.managed().phase.name is JobPhase.RELEASED
+
+
+@pytest.mark.parametrize("required", [(), ("r0m0",), ("r0m0", "r0m1")])
+@pytest.mark.parametrize("hold", Hold)
+def test_a_mark_of_sixty_thousand_nodes_asks_slurm_for_none_of_them(
+    cell: SiteOfTwo, required: tuple[str, ...], hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def expanded(text: str, most: int = hostlist.MOST_NAMES) -> tuple[str, ...]:
+        names = hostlist.expand(text, most)
+        made.append(len(names))
+        return names
+
+    monkeypatch.setattr(node_sets, "expand", expanded)
+    bobs = cell.site.submit(gpus_per_node=8, user="bob")
+    cell.slurm.alices = (held("dally:nodes=n%5B1-60000%5D", required_nodes=required, hold=hold),)
+    for _ in range(10):
+        cell.cycle()
+    assert cell.site.states()[bobs] == "RUNNING"
+    asked = [order for order in cell.slurm.orders if getattr(order, "job_id", "") == HOSTILE]
+    assert all(len(getattr(order, "nodes", ())) <= 2 for order in asked)
+    assert max(made, default=0) <= 4, "of more names than there are nodes none is made"
 
 
 def test_a_tag_copied_from_another_job_changes_nothing_for_that_job(cell: SiteOfTwo) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from dally.errors import InputError
 from slurm_plugin.controller.controller import ControllerMode
+from slurm_plugin.controller.vanished_jobs import GONE_S
 from slurm_plugin.munge import Realm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import GRACE_S, CycleProblem, PublishedStatus
@@ -130,7 +131,10 @@ def test_a_job_that_has_left_is_still_told_of_and_an_older_one_of_its_number_is_
         assert site.daemon.server is not None
         said.append(get(site.daemon.server.port, "/why/1")[1])
 
-    site.run(again, lambda: None, look, lambda: site.submit(gpus_per_node=4) and None, look)
+    def later() -> None:
+        site.now_s += GONE_S
+
+    site.run(again, later, later, look, lambda: site.submit(gpus_per_node=4) and None, look)
     assert said[0]["job"] is None
     assert [event["event"] for event in said[0]["events"]] == ["submit", "start", "end"]
     assert [event["gpus"] for event in said[1]["events"] if event["event"] == "submit"] == [4]

@@ -370,6 +370,18 @@ def heartbeat_s(folder: Path) -> float | None:
     return beat_s if beat_s <= time.time() + MOST_AHEAD_S else None
 
 
+def written_at(folder: Path) -> tuple[int, ...]:
+    """When the files of a journal were last written, nanoseconds by their file system.
+
+    Whatever clocks say, they differ between two looks if a controller has committed meanwhile.
+    """
+    times = []
+    for name in (NAME, f"{NAME}-wal"):
+        with suppress(OSError):
+            times.append((folder / name).stat().st_mtime_ns)
+    return tuple(times)
+
+
 def read_managed_jobs(folder: Path) -> dict[str, ManagedJob]:
     """The managed_jobs of a journal that somebody else may be writing; none if it cannot be read."""
     try:

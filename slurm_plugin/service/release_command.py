@@ -15,11 +15,12 @@ from slurm_plugin.client.orders import ReleaseToSlurm, Unreserve
 from slurm_plugin.client.slurm import Hold, Slurm, SlurmJob, State
 from slurm_plugin.config import load_config
 from slurm_plugin.controller.job_requests import read_request, release_order
-from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs
+from slurm_plugin.controller.journal import heartbeat_s, read_managed_jobs, written_at
 from slurm_plugin.controller.managed_job import ManagedJob, StartingPhase
 from slurm_plugin.controller.node_sets import is_pinned
 from slurm_plugin.controller.unavailable_gpus import is_claim
 from slurm_plugin.service.cli import config_option, json_option, lasting
+from slurm_plugin.service.partition_lock import WATCH_S
 
 _ALIVE_S = 90.0
 _MOST_REFUSALS = 10
@@ -102,6 +103,11 @@ def command(config: Path | None, silent_s: float | None, yes: bool, as_json: boo
     if silent_s is not None and silence_s is not None and silence_s < silent_s:
         _print(as_json, ReleaseResult((), {}), f"heard the controller {lasting(silence_s)} ago: all stays")
         return
+    if silent_s is not None and _is_heard(folder):
+        _print(
+            as_json, ReleaseResult((), {}), "heard the controller just now, so a clock is wrong: all stays"
+        )
+        return
     slurm, managed_jobs = open_slurm(settings.backend), read_managed_jobs(folder)
     orders = release_orders(slurm.jobs(), managed_jobs)
     if not orders:
@@ -119,6 +125,14 @@ def command(config: Path | None, silent_s: float | None, yes: bool, as_json: boo
     _print(as_json, result, f"handed {plural(len(result.released), 'job')} back to Slurm")
     if result.refused:
         sys.exit(1)
+
+
+def _is_heard(folder: Path) -> bool:
+    """Whether a controller gives a sign of life while one waits for it, whatever the clock says."""
+    before = written_at(folder)
+    if before:
+        time.sleep(WATCH_S)
+    return written_at(folder) != before
 
 
 def _print(as_json: bool, result: ReleaseResult, text: str) -> None:

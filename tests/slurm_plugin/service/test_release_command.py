@@ -31,6 +31,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DaemonSite:
     """A site without a controller."""
     site = DaemonSite(tmp_path, Hanging())
     monkeypatch.setattr("slurm_plugin.service.release_command.open_slurm", lambda backend: site.slurm)
+    monkeypatch.setattr("slurm_plugin.service.release_command.WATCH_S", 0.0)
     return site
 
 
@@ -116,6 +117,18 @@ def test_the_deadman_releases_only_after_silence(site: DaemonSite, ago_s: float 
     result = release(site, "--if-silent-for", "900", "--yes")
     assert result.exit_code == 0
     assert holds(site)[job] is hold
+
+
+@pytest.mark.parametrize("off_s", [3600.0, -3600.0])
+def test_a_clock_that_is_wrong_for_a_moment_makes_no_dead_controller(
+    site: DaemonSite, monkeypatch: pytest.MonkeyPatch, off_s: float
+) -> None:
+    beat(site, off_s)
+    job = site.submit(gpus_per_node=8)
+    monkeypatch.setattr("time.sleep", lambda _: (site.state / "journal.sqlite").touch())
+    result = release(site, "--if-silent-for", "900", "--yes")
+    assert (result.exit_code, holds(site)[job]) == (0, Hold.USER)
+    assert result.output.startswith("heard the controller just now")
 
 
 @pytest.mark.parametrize("beat_s", ["soon", "", "nan", "1e999", b"\xff", 32_503_680_000.0])  # the year 3000

@@ -41,6 +41,7 @@ SLOW = {
     "docs/test_extending.py",
     "docs/test_preemptible_scripts.py",
     "docs/test_site.py",
+    "fuzz/test_extremes.py",
     "fuzz/test_formats.py",
     "simulator/sweep/test_command.py",
     "simulator/test_dally_workloads.py",

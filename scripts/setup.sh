@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch=torch==2.13.0  # the release that the tests are known to pass with
-test_extras=analysis,training,ssh,dask,docs,dev
+test_extras=solvers,analysis,training,ssh,dask,docs,dev
 slurm_packages="slurmctld slurmd slurm-client munge slurm-wlm-basic-plugins lua5.4 systemd"
 accounting_packages="slurmdbd mariadb-server"
 network_packages="iproute2 util-linux openssh-server"

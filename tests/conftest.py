@@ -41,6 +41,7 @@ SLOW = {
     "docs/test_extending.py",
     "docs/test_preemptible_scripts.py",
     "docs/test_site.py",
+    "fuzz/test_extremes.py",
     "fuzz/test_formats.py",
     "fuzz/test_linear_readers.py",
     "simulator/sweep/test_command.py",

@@ -11,7 +11,7 @@ from dally.errors import InputError
 from dally.jobs.parallelism import Parallelism
 from dally.jobs.training_plan import PRECISIONS
 from dally.markdown import table
-from dally.profiles.parallel.constants_fit import fit_constants
+from dally.optional import import_optional
 from dally.profiles.parallel.gpu_specs import GPUS, GpuSpec, gpu_spec
 from dally.profiles.parallel.rank_groups import whole_machines
 from dally.profiles.parallel.step_constants import StepConstants
@@ -82,7 +82,9 @@ def command(
 
     steps = [step(text) for text in plans]
     known = [(step(text), seconds) for text, seconds in map(_measured, measured)]
-    constants = fit_constants(known, gpu.constants) if known else gpu.constants
+    constants = gpu.constants
+    if known:
+        constants = import_optional("dally.profiles.parallel.constants_fit").fit_constants(known, constants)
     steps.sort(key=lambda each: each.seconds(constants) * each.plan.gpus)
     if as_json:
         click.echo(json.dumps([_figures(each, constants) for each in steps], indent=2))

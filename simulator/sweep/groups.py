@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
-from math import sqrt
+from math import atan, cos, pi, sin, sqrt
 from statistics import fmean, stdev
-
-from scipy.special import stdtrit
 
 from dally.words import plural
 from simulator.sweep.plan import SweepTask
@@ -28,8 +27,28 @@ def mean(values: Sequence[float]) -> Mean:
     count = len(values)
     if count < 2:
         return Mean(fmean(values), None)
-    quantile = float(stdtrit(count - 1, (1 + _CONFIDENCE) / 2))
-    return Mean(fmean(values), quantile * stdev(values) / sqrt(count))
+    return Mean(fmean(values), _student_t(count - 1) * stdev(values) / sqrt(count))
+
+
+@cache
+def _student_t(freedom: int) -> float:
+    """What Student's t stays below in size with `_CONFIDENCE`, by bisection.
+
+    The probability is that of Abramowitz and Stegun, 26.7.3 and 26.7.4, which is exact.
+    """
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        angle = atan(middle / sqrt(freedom))
+        odd = freedom % 2
+        term = cos(angle) if odd else 1.0
+        total = term if freedom > 1 else 0.0
+        for power in range(2 + odd, freedom - 1, 2):
+            term *= (power - 1) / power * cos(angle) ** 2
+            total += term
+        inside = 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
+        low, high = (middle, high) if inside < _CONFIDENCE else (low, middle)
+    return (low + high) / 2
 
 
 def ratio_of_means(pairs: Sequence[tuple[float, float]]) -> Mean:

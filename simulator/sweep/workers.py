@@ -44,6 +44,12 @@ def _local(count: int) -> Iterator[Executor]:
     """Processes on this machine."""
     executor = ProcessPoolExecutor(count, initializer=_begin)
     try:
+        asked: list[int] = []  # Python loses an interruption that comes while it forks
+        before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+        executor.submit(int)
+        signal.signal(signal.SIGINT, before)
+        for number in asked[:1]:
+            signal.raise_signal(number)
         yield executor
     finally:
         for process in active_children():

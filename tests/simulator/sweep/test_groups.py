@@ -1,11 +1,13 @@
 """Means over seeds, their intervals, and ratios, by hand."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from scipy.special import stdtrit
 
 from simulator.sweep.groups import Mean, figures, grouped, mean, ratio_of_means
 from simulator.sweep.plan import SweepTask, read_plan
@@ -37,6 +39,9 @@ def test_the_interval_is_student_s() -> None:
     assert three.half == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
     assert mean([5.0]).half is None
     assert mean([5.0, 5.0]).half == 0
+    for count in (2, 3, 4, 30, 301):
+        half = mean([0.0, 2.0] + [1.0] * (count - 2)).half
+        assert half == pytest.approx(stdtrit(count - 1, 0.975) * sqrt(2 / (count - 1) / count), rel=1e-12)
 
 
 def test_a_ratio_of_means_has_the_error_of_what_it_leaves_over() -> None:

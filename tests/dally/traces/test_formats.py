@@ -284,7 +284,7 @@ def test_bad_utf8_is_an_error_that_names_the_line(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no generator of that name; generators: dally-batch"):
         load_trace(tmp_path / "absent.csv")
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="no plain file"):
         load_trace(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """Prints what others wrote, in files and in Slurm, so that a terminal takes it as text."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -10,12 +11,15 @@ from dally.words import clean, cut
 
 
 def say(text: str, err: bool = False) -> None:
-    """Print lines, each of a screenful at most."""
-    click.echo("\n".join(cut(clean(line)) for line in text.split("\n")), err=err)
+    """Print one line, of a screenful at most; ends of lines in it are blanks, as others may have put them."""
+    click.echo(cut(clean(text)), err=err)
 
 
 class TextConsole(Console):
-    """A console whose texts have none but its own escape sequences."""
+    """A console whose texts have none but its own escape sequences, and no markup."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The pieces of what is printed."""

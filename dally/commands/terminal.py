@@ -6,6 +6,7 @@ from typing import Any
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from dally.words import clean, cut
 
@@ -20,6 +21,13 @@ class TextConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; a text is one line, as `say` has it."""
+        for each in objects:
+            if isinstance(each, Text):
+                each.plain = clean(each.plain)
+        super().print(*(clean(each) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The pieces of what is printed."""

@@ -19,7 +19,7 @@ from dally.errors import InputError
 
 SCHEMA = 1
 _LATEST_S, _LARGEST = 1e12, 1e18
-_MOST_BYTES_OF_JOBS, _LONGEST_LINE = 2**30, 2**24
+_MOST_BYTES_OF_JOBS, _LONGEST_LINE = 2**30, 2**22
 _LEVELS = re.compile(r"([^;]+:[0-9]{1,18}(;|$))*")
 JOBS, EVENTS, RUN, CLUSTER = "jobs.csv", "events.jsonl", "run.json", "cluster.toml"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.atomic_file import open_plain, own_folder, write_atomically
+from dally.atomic_file import open_plain, own_folder, read_plain, write_atomically
 
 
 def test_the_text_replaces_the_old_one_with_the_mode_asked_for(tmp_path: Path) -> None:
@@ -79,3 +79,20 @@ def test_only_a_plain_file_of_its_user_is_read(tmp_path: Path) -> None:
             open_plain(path, os.getuid())
     with pytest.raises(PermissionError, match="another user"):
         open_plain(tmp_path / "plain", os.getuid() + 1)
+    with pytest.raises(OSError, match="no plain file"):
+        open_plain(tmp_path / "link", follow=False)
+
+
+def test_an_own_pipe_is_read_and_all_has_bounds(tmp_path: Path) -> None:
+    """As of `dally trace <(sacct ...)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b"said")
+    os.close(writing)
+    assert read_plain(f"/dev/fd/{reading}") == b"said"
+    os.close(reading)
+    (tmp_path / "pipe").symlink_to("/dev/stdin")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**40)
+    for name, told in (("pipe", "no plain file"), ("sparse", "more than 16,777,216 bytes")):
+        with pytest.raises(OSError, match=told):
+            read_plain(tmp_path / name)

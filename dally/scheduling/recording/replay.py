@@ -27,7 +27,7 @@ from dally.state import ClusterState
 
 Line = Mapping[str, Any]
 
-_LONGEST_LINE = 2**26
+_LONGEST_LINE = 2**25
 _MOST = 10
 """How many differences are described."""
 

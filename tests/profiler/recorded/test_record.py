@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dally.atomic_file import user_name
 from dally.errors import InputError
 from dally.profiles.collectives import CollectiveKind
 from profiler.recorded.record import Collective, read_record, read_run
@@ -90,10 +91,45 @@ def test_a_record_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
         gzip.compress(b'{"rank": 0}\n[]'),
         gzip.compress(b"7\n{}"),
         gzip.compress(b"[" * 100_000 + b"\n{}"),
+        gzip.compress(b"{}\n[" + b"[]," * 12_000_000 + b"[]]"),
+        gzip.compress(b'{"schema": 1, "world": 1' + b"0" * 4_000 + b"}\n{}"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=": not a record of a rank"):
             read_record(path, ME)
+
+
+@pytest.mark.parametrize(
+    ("world", "size", "told"),
+    [
+        (10**9, [512], "a job has 1 to 100,000, counted from 0"),
+        (0, [512], "a job has 1 to 100,000, counted from 0"),
+        (2.5, [512], "no whole number"),
+        (2, [2**63] * 50_000, "more than 64 bits of elements"),
+    ],
+)
+def test_numbers_beyond_all_jobs_are_refused(
+    tmp_path: Path, world: int, size: Sequence[int], told: str
+) -> None:
+    path = write(tmp_path, 0, world, PAIR, [entry("0", "nccl:all_reduce", size)])
+    with pytest.raises(InputError, match=told):
+        read_record(path, ME)
+
+
+def test_records_of_another_user_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But by root, who is told whose they are; no link leads to others' folders."""
+    write(tmp_path, 0, 2, PAIR, [])
+    others = tmp_path / "others"
+    (others / "1").mkdir(parents=True)
+    (others / "link").symlink_to(tmp_path)
+    with pytest.raises(InputError, match=r"no files rank-\*.json.gz$"):
+        read_run(others)
+    for reader, owner in ((0, ME), (ME, ME)):
+        monkeypatch.setattr(os, "geteuid", lambda reader=reader: reader)
+        assert read_run(tmp_path).owner == user_name(owner)
+    monkeypatch.setattr(os, "geteuid", lambda: ME + 1)
+    with pytest.raises(InputError, match=r"another user; only .* are read; copy others'"):
+        read_run(tmp_path)
 
 
 def test_the_folder_of_several_jobs_names_them(tmp_path: Path) -> None:

@@ -427,3 +427,11 @@ def test_words_that_are_no_text_are_shown_and_a_path_of_these_is_refused_in_a_li
     refused = site.submit(f"--progress=/tmp/{odd}", "job.sh")
     assert refused.returncode == 1
     assert re.fullmatch("dally-sbatch: progress file is .*, in UTF-8 .*\n", refused.stderr)
+
+
+def test_a_pipe_that_a_script_names_is_not_waited_for(site: StubbedSite) -> None:
+    os.mkfifo(site.folder / "pipe\x1b[2J.json")
+    site.write("#!/bin/sh\n#SBATCH --gpus=8\ndeepspeed x.py --deepspeed_config pipe\x1b[2J.json\n")
+    done = site.submit("job.sh")
+    assert "cannot be read" in done.stderr
+    assert "\x1b" not in done.stderr

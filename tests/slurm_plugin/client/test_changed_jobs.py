@@ -125,7 +125,7 @@ def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -
 
     def late_squeue(columns: str, has_all: Callable[[], object]) -> str:
         assert answered.wait(10.0)
-        slurm.put(held("10", comment="changed", excluded_nodes=("n3",)))
+        slurm.put(held("10", features="ib", excluded_nodes=("n3",)))
         return squeue(columns, has_all)
 
     changed._show_jobs, changed._squeue = show_jobs, late_squeue
@@ -133,12 +133,48 @@ def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -
     assert slurm.shown == [[10], [10]]
 
 
-def test_words_of_dally_make_no_job_be_read_anew() -> None:
-    slurm = cluster(held("10"))
+def test_words_of_dally_and_of_users_make_no_job_be_read_anew() -> None:
+    numbers = [str(number) for number in range(10, 1000)]
+    slurm = cluster(*map(held, numbers))
     look = settled(slurm)
     slurm.put(held("10", admin_comment="Dally: waits for GPUs"))
+    slurm.put(*(held(each, comment=each, job_name=each, nice=7) for each in numbers[1:]))
     assert look() == slurm.jobs()
-    assert slurm.shown == []
+    assert [len(some) for some in slurm.shown] == [5]  # those whose turn it is
+    assert slurm.full == 0
+
+
+def test_changes_of_one_user_make_looks_slow_for_nobody() -> None:
+    mine = [str(number) for number in range(10, 1000)]
+    slurm = cluster(*map(held, mine), held("5000", user="bob"), held("5001"), running(held("7"), "n2"))
+    look = settled(slurm)
+    slurm.put(*(held(each, time_limit_s=60.0) for each in mine))
+    slurm.put(
+        held("5000", user="bob", time_limit_s=60.0, excluded_nodes=("n3",)), running(held("5001"), "n1")
+    )
+    for _ in range(10):
+        found, many = look(), max(map(len, slurm.shown))
+        assert {job.time_limit_s for job in found if job.job_id in mine} == {60.0}
+        assert found[-2:] == slurm.jobs()[-2:]  # another's change and started jobs are shown at once
+        assert many <= 100 + 2
+    assert slurm.full == 0
+    assert {int(each) for each in mine} <= {number for numbers in slurm.shown for number in numbers}
+
+
+def test_of_many_new_jobs_of_a_user_some_wait_for_a_later_look() -> None:
+    slurm = TextSlurm()
+    slurm.records[17] = tuple(held(f"17_{task}", array_id="17", array_throttle=2) for task in range(150))
+    look = settled(slurm)
+    slurm.put(*slurm.records.pop(17))  # a change of each task sets it apart
+    slurm.put(held("9999", user="bob", memory_per_cpu_mb=5), *(held(str(n)) for n in range(200_000, 200_150)))
+    found = look()
+    assert [job.array_throttle for job in found if job.array_id] == [2] * 150
+    assert "9999" in {job.job_id for job in found}
+    assert not [job.job_id for job in found if job.job_id.startswith("200")]
+    for _ in range(2):
+        look()
+    assert look() == slurm.jobs()
+    assert slurm.full == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -317,14 +353,36 @@ def test_a_description_that_says_no_reason_is_looked_up_once() -> None:
     assert slurm.full == 1
 
 
-def test_where_lines_show_something_else_than_json_json_counts() -> None:
-    slurm = cluster(held("10"))
+def test_where_scontrol_says_something_else_than_json_json_counts() -> None:
+    slurm = cluster(held("10", excluded_nodes=("n3",)), held("11", excluded_nodes=("n3",)))
     changed = slurm.changed_jobs()
-    squeue = slurm.squeue
-    changed._squeue = lambda *asked: squeue(*asked).replace("gres:gpu:2", "gres:gpu:4")
+    show_jobs = slurm.show_jobs
+    changed._show_jobs = lambda some: [said.replace("n3", "n4") for said in show_jobs(some)]
+    for _ in range(3):
+        assert in_order(changed.look()) == slurm.jobs()
+    assert slurm.full == 3
+
+
+def test_no_single_users_jobs_keep_all_on_json() -> None:
+    odd = [running(held(str(number), comment="N/A"), "n1") for number in range(10, 60)]
+    slurm = cluster(*odd, held("60", comment="(null)"), running(held("70", user="bob"), "n2"))
+    changed, show_jobs = slurm.changed_jobs(), slurm.show_jobs
+    unreadable = {int(job.job_id) for job in odd}
+    changed._show_jobs = lambda some: [
+        "" if number in unreadable else said for number, said in zip(some, show_jobs(some), strict=True)
+    ]
     for _ in range(3):
         changed.look()
-    assert slurm.full == 3
+    assert slurm.full == 1
+    slurm.put(replace(odd[0], nodes=("n3",), gpus={"n3": 2}))  # no line of scontrol's tells of its GPUs
+    for _ in range(4):
+        changed.look()
+    assert slurm.full == 1
+    slurm.now_s += REASONS_S
+    for _ in range(4):
+        found = changed.look()
+    assert found[10][0].gpus == {"n3": 2}
+    assert slurm.full == 2
 
 
 def test_parts_of_a_heterogeneous_job_are_read_in_detail_once() -> None:
@@ -459,9 +517,13 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
             ),
             ("--array=0-6:2%2", "--gpus-per-task=1", "-n3", "--mem-per-cpu=50", "-N1-3", "-p", "gpu,other"),
             ("--gres=gpu:1", ":", "-N2", "--gres=gpu:2"),
+            ("-J(null)", "--comment=N/A", "--gpus=1", "-pother", "--begin=now+1hour"),
         ):
             local_slurm.run("sbatch", *more, *options, user=ALICE)
         compare()
+        restarted = CommandLine(local_slurm.environment)
+        restarted.jobs()
+        assert restarted._changed_jobs._agreed == {False}
         (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
         task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
         start(world, NODE_JOB, "n4")

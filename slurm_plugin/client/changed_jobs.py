@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from statistics import fmean
@@ -46,6 +46,9 @@ So nobody makes looks slow for others.
 
 _COMPARED = (20, 3)
 """Of so many users, and so many jobs of each, what scontrol says is compared with JSON."""
+
+_MOST_AGREE = 0.5
+"""Lines do for jobs of a kind once so many of users' jobs are shown by them as JSON does."""
 
 _SAYS_NOTHING = dict.fromkeys(("admin_comment", "Comment", "Name", "Licenses", "nice", "Reason"), "")
 """Columns that users, or Dally, often change and that say nothing of details."""
@@ -252,24 +255,24 @@ class ChangedJobs:
                     details[number] = JobDetails.of(jobs[0])
                     read[jobs[0].state in HOLDS_GPUS].setdefault(line["UserName"], []).append(number)
         for holds, of_users in read.items():
-            if holds not in self._agreed and of_users and self._agree(of_users, lines, details):
+            if holds not in self._agreed and of_users and self._agree(of_users, lines, records):
                 self._agreed.add(holds)
         return details
 
     def _agree(
-        self,
-        of_users: Mapping[str, Sequence[int]],
-        lines: Mapping[int, Line],
-        details: Mapping[int, JobDetails | None],
+        self, of_users: Mapping[str, Sequence[int]], lines: Mapping[int, Line], records: Records
     ) -> bool:
-        """Whether scontrol says what JSON says, of the jobs of most users: no single one decides."""
+        """Whether lines and scontrol say what JSON says, of the jobs of most users: no single one decides."""
         users, most = _COMPARED
         asked = [each for numbers in islice(of_users.values(), users) for each in numbers[:most]]
         agrees: dict[str, list[bool]] = {}
         for number, said in zip(asked, self._show_jobs(asked), strict=True):
-            line = lines[number]
-            agrees.setdefault(line["UserName"], []).append(read_details(said, line) == details[number])
-        return fmean(map(fmean, agrees.values())) >= 0.5
+            line, jobs = lines[number], records[number]
+            details = read_details(said, line)
+            shown = jobs_of(line, details, "") if details == JobDetails.of(jobs[0]) else ()
+            same = [*map(_compared, shown)] == [*map(_compared, jobs)]
+            agrees.setdefault(line["UserName"], []).append(same)
+        return fmean(map(fmean, agrees.values())) >= _MOST_AGREE
 
     def _learn_reasons(self, records: Records, lines: Mapping[int, Line]) -> None:
         self._reasons_read_s = self._clock()
@@ -287,6 +290,11 @@ def _may_be_read_again(known: _Known) -> bool:
 def _without_our_words(line: Line) -> dict[str, str]:
     """A line without what often changes and says nothing of details."""
     return {**line, **_SAYS_NOTHING}
+
+
+def _compared(job: SlurmJob) -> SlurmJob:
+    """A job without what JSON tells in other words, or not: in 22.05 CPUs by task and switches."""
+    return replace(job, state_name="", reason="", hold=Hold.NONE, cpus_per_task=1, switches=0)
 
 
 def _described(line: Line) -> tuple[str, ...]:

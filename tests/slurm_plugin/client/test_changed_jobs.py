@@ -364,8 +364,8 @@ def test_where_scontrol_says_something_else_than_json_json_counts() -> None:
 
 
 def test_no_single_users_jobs_keep_all_on_json() -> None:
-    odd = [running(held(str(number), comment="N/A"), "n1") for number in range(10, 60)]
-    slurm = cluster(*odd, held("60", comment="(null)"), running(held("70", user="bob"), "n2"))
+    odd = [running(held(str(number)), "n1") for number in range(10, 60)]
+    slurm = cluster(*odd, held("60"), running(held("70", user="bob"), "n2"))
     changed, show_jobs = slurm.changed_jobs(), slurm.show_jobs
     unreadable = {int(job.job_id) for job in odd}
     changed._show_jobs = lambda some: [

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
-from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF
+from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF, address
 from slurm_plugin.munge import Realm
 from tests.patience import LONGEST_S
 
@@ -30,7 +30,9 @@ def answering(status: int, body: bytes = b"", path: str = "/", realm: Realm | No
             self.send_response(found)
             self.send_header(CLUSTER, "lab")
             if realm is not None:
-                asker = realm.asker(self.headers[CREDENTIAL], self.path, LONGEST_S)
+                asker = realm.asker(
+                    self.headers[CREDENTIAL], self.path, address(self.connection.getsockname()), LONGEST_S
+                )
                 self.send_header(PROOF, realm.proof(asker, self.path, found, body, LONGEST_S))
             self.end_headers()
             self.wfile.write(body)

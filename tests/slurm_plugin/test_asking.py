@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from math import inf, nan
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import PublishedStatus
 from slurm_plugin.service.server import Pages, Server
 from tests.patience import LONGEST_S, wait_until
-from tests.slurm_plugin.answering import without_munge
+from tests.slurm_plugin.answering import two_addresses, without_munge
 from tests.slurm_plugin.live_site import LiveSite
 from tests.slurm_plugin.service.pictures import job, picture
 from tests.slurm_plugin.submit.stubbed_site import StubbedSite
@@ -47,7 +48,7 @@ Says = Callable[[socket.socket, bytes], object]
 
 
 @contextmanager
-def saying(says: Says) -> Iterator[str]:
+def saying(says: Says, at: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The address of somebody who says whatever he likes on each connection."""
 
     def serve(connection: socket.socket) -> None:
@@ -62,7 +63,8 @@ def saying(says: Says) -> Iterator[str]:
             while True:
                 Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    family = socket.AF_INET6 if ":" in at else socket.AF_INET
+    with socket.create_server((at, port), family=family) as listening:
         Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
@@ -224,6 +226,58 @@ def test_a_question_counts_once_and_for_one_page(munge: Path, controller: str) -
     said = told(controller, asked[1].replace(b"GET /status", b"GET /queue"))
     assert said.startswith(b"HTTP/1.0 401 ")
     assert b"Dally-Proof" not in said
+
+
+def test_who_has_another_address_of_the_controllers_name_is_passed_by_and_can_pass_nothing_on(
+    munge: Path, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", two_addresses)
+    port, heard = int(controller.rpartition(":")[2]), list[bytes]()
+
+    def relay(peer: socket.socket, asked: bytes) -> None:
+        heard.append(told(controller, asked))
+        peer.sendall(heard[-1])
+
+    for says in (relay, text(b""), silence, text(b"HTTP/1.0 200 OK\r\nDally-Cluster: lab\r\n\r\n{}")):
+        with saying(says, "::1", port):
+            answer = ask_page(config(munge, f"http://localhost:{port}"), "/health", 5.0)
+        assert (answer.status, answer.proven) == (503, True)
+    assert [said.split(b"\r\n")[0] for said in heard] == [b"HTTP/1.0 401 Unauthorized"]
+
+
+def test_who_is_cut_off_asks_again_until_the_deadline(munge: Path, controller: str) -> None:
+    cut = list[bytes]()
+
+    def relay(peer: socket.socket, asked: bytes) -> None:
+        cut.append(asked)
+        if len(cut) > 3:
+            peer.sendall(told(controller, asked))
+
+    with saying(relay) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slurm_plugin.asking.address", lambda _: f"[127.0.0.1]:{controller.rpartition(':')[2]}")
+        assert ask_page(config(munge, url), "/health", LONGEST_S).proven
+    assert len({*cut}) == 4
+
+
+def test_a_user_who_connects_all_the_time_keeps_nobody_from_an_answer(munge: Path, controller: str) -> None:
+    ends, port = Event(), int(controller.rpartition(":")[2])
+
+    def connect() -> None:
+        held = deque[socket.socket](maxlen=200)
+        while not ends.is_set():
+            with suppress(OSError):
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S))
+
+    attackers = [Thread(target=connect, daemon=True) for _ in range(2)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        for _ in range(40):
+            assert ask_page(config(munge, controller), "/health", LONGEST_S).proven
+    finally:
+        ends.set()
+        for attacker in attackers:
+            attacker.join()
 
 
 def drip(peer: socket.socket, _: bytes) -> None:

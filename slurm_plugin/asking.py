@@ -10,19 +10,23 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
 from dally.errors import DallyError
 from dally.words import clean
 from slurm_plugin.config import Config
-from slurm_plugin.munge import ProofError, read_realm
+from slurm_plugin.munge import ProofError, Realm, read_realm
 
 CREDENTIAL, PROOF, CLUSTER = "Dally-Credential", "Dally-Proof", "Dally-Cluster"
 """Headers: who asks; that the controller answers; of which cluster it is."""
 
 _HEALTH_S = 2.0
 """A submission waits so long for the controller, and then goes on without."""
+
+_PAUSE_S = 0.02
+"""Before somebody is asked again who had no room."""
 
 _HEAD_BYTES = 2**14
 _MOST_BYTES = {"/health": 2**16, "/queue": 2**27}
@@ -85,30 +89,81 @@ def ask_page(config: Config, page: str, timeout_s: float) -> Answer:
             address.
     """
     end_s, url = time.monotonic() + timeout_s, config.url
+    failed: OSError | ValueError | ProofError | None = None
     try:
-        with _connected(url, end_s) as connection:
-            realm = read_realm(config, _left_s(end_s))
-            nonce = os.urandom(16).hex()
-            lines = [f"GET {page} HTTP/1.0", f"Host: {urlsplit(url).netloc}"]
-            if realm.has_munge:
-                lines.append(f"{CREDENTIAL}: {realm.question(page, nonce, _left_s(end_s))}")
-            connection.settimeout(_left_s(end_s))
-            connection.sendall("\r\n".join([*lines, "\r\n"]).encode())
-            said = _received(connection, _MOST_BYTES.get(page, _MOST_OTHERS_BYTES), end_s)
-        status, headers, body = _parted(said)
-        if headers.get(CLUSTER.lower()) != realm.cluster:
-            raise ProofError(f"it does not say that it is cluster {realm.cluster}'s")
-        if realm.has_munge:
-            proof = headers.get(PROOF.lower())
-            if proof is None:
-                raise ProofError(f"it shows no proof of being user {config.user}'s")
-            realm.check(proof, page, nonce, status, body, _left_s(end_s))
+        realm = read_realm(config, timeout_s)
+        places = _places(url)
+        while places:
+            place, until_s = places.pop(0), time.monotonic() + _left_s(end_s) / (1 + len(places))
+            try:
+                return _asked(realm, config, place, page, until_s)
+            except _CutOffError:
+                places.append(place)
+                time.sleep(min(_PAUSE_S, _left_s(end_s)))
+            except (OSError, ValueError, ProofError) as error:
+                failed = failed if isinstance(failed, ProofError) else error
+        raise failed or OSError("nothing is there")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise NoControllerError(f"no controller answers at {url}: {reason}") from error
     except ProofError as error:
         why = clean(str(error))[:_LONGEST_TEXT]
         raise NoControllerError(f"what answers at {url} is not known to be the controller: {why}") from error
+
+
+_Place = tuple[int, tuple[Any, ...]]
+"""The family of an address, and the address with its port."""
+
+
+class _CutOffError(OSError):
+    """A connection was taken and closed without an answer: there was no room for it, at that moment."""
+
+
+def address(place: tuple[Any, ...]) -> str:
+    """An address with its port, written in one way at both ends of a connection."""
+    host = ip_address(str(place[0]).partition("%")[0])
+    if isinstance(host, IPv6Address):
+        host = host.ipv4_mapped or host
+    return f"[{host}]:{place[1]}"
+
+
+def _places(url: str) -> list[_Place]:
+    """All addresses that the host's name has."""
+    place = urlsplit(url)
+    found = socket.getaddrinfo(place.hostname or "", place.port or 80, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((family, told) for family, _, _, _, told in found))
+
+
+def _asked(realm: Realm, config: Config, place: _Place, page: str, end_s: float) -> Answer:
+    """What is answered at one address.
+
+    Raises:
+        OSError, ValueError, ProofError: There is no answer, or none of this cluster's controller.
+    """
+    nonce = os.urandom(16).hex()
+    lines = [f"GET {page} HTTP/1.0", f"Host: {urlsplit(config.url).netloc}"]
+    if realm.has_munge:  # made before it connects: who has connected and says nothing is cut off first
+        lines.append(f"{CREDENTIAL}: {realm.question(page, address(place[1]), nonce, _left_s(end_s))}")
+    with socket.socket(place[0], socket.SOCK_STREAM) as connection:
+        connection.settimeout(_left_s(end_s))
+        connection.connect(place[1])
+        try:
+            connection.sendall("\r\n".join([*lines, "\r\n"]).encode())
+            said = _received(connection, _MOST_BYTES.get(page, _MOST_OTHERS_BYTES), end_s)
+        except ConnectionError as error:
+            raise _CutOffError(str(error)) from error
+    if not said:
+        raise _CutOffError("that is no answer")
+    status, headers, body = _parted(said)
+    if headers.get(CLUSTER.lower()) != realm.cluster:
+        raise ProofError(f"it does not say that it is cluster {realm.cluster}'s")
+    if len(body) < int(headers.get("content-length", 0)):
+        raise _CutOffError("its answer ends too early")
+    if realm.has_munge:
+        proof = headers.get(PROOF.lower())
+        if proof is None:
+            raise ProofError(f"it shows no proof of being user {config.user}'s")
+        realm.check(proof, page, nonce, status, body, _left_s(end_s))
     told: object = None
     with suppress(ValueError, RecursionError):
         told = json.loads(body)
@@ -120,24 +175,6 @@ def _left_s(end_s: float) -> float:
     if (left_s := end_s - time.monotonic()) <= 0:
         raise TimeoutError("timed out")
     return left_s
-
-
-def _connected(url: str, end_s: float) -> socket.socket:
-    """A connection to the first of the address's machines that takes one."""
-    place = urlsplit(url)
-    found = socket.getaddrinfo(place.hostname or "", place.port or 80, type=socket.SOCK_STREAM)
-    failed: OSError = OSError("nothing is there")
-    for family, kind, protocol, _, address in found:
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.settimeout(_left_s(end_s))
-            connection.connect(address)
-        except OSError as error:
-            connection.close()
-            failed = error
-        else:
-            return connection
-    raise failed
 
 
 def _received(connection: socket.socket, most: int, end_s: float) -> bytes:

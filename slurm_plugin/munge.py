@@ -1,7 +1,9 @@
 """Who asks for the controller's pages and who answers: both prove it by munge, as Slurm's own daemons do.
 
 Each credential can be read by the other end's user alone, so whoever else gets hold of one can do nothing
-with it, not even show it to Slurm. It says what it is for: one question has one answer.
+with it. Slurm itself takes a question for a credential of the asker's only where the controller's user is
+SlurmUser or root. It says what it is for: one question, asked at one address, has one answer, so nobody in
+between can pass it on.
 """
 
 import os
@@ -61,11 +63,11 @@ class Realm:
                 f"user is {self.user!r} in dally.toml, must be a user of this machine or its number"
             ) from None
 
-    def question(self, page: str, nonce: str, timeout_s: float) -> str:
-        """A credential of ours for a question, which the controller alone can read."""
-        return self._encode(f"dally asks {self.cluster} {page} {nonce}", self.uid, timeout_s)
+    def question(self, page: str, at: str, nonce: str, timeout_s: float) -> str:
+        """A credential of ours for a question asked at an address, which the controller alone can read."""
+        return self._encode(f"dally asks {self.cluster} {page} {at} {nonce}", self.uid, timeout_s)
 
-    def asker(self, credential: str, page: str, timeout_s: float) -> tuple[int, str]:
+    def asker(self, credential: str, page: str, at: str, timeout_s: float) -> tuple[int, str]:
         """Who asks for a page by a credential, which counts once, and the nonce of the question.
 
         Raises:
@@ -73,8 +75,8 @@ class Realm:
         """
         uid, text = self._decode(credential, timeout_s)
         asked = _QUESTION.fullmatch(text)
-        if asked is None or asked[1] != f"{self.cluster} {page}":
-            raise ProofError("the credential is for another question")
+        if asked is None or asked[1] != f"{self.cluster} {page} {at}":
+            raise ProofError("the credential is for another question, or another address")
         return uid, asked[2]
 
     def proof(self, asker: tuple[int, str], page: str, status: int, body: bytes, timeout_s: float) -> str:

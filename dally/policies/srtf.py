@@ -52,7 +52,9 @@ class ShortestRemainingTimeFirst(InOrder):
             return None
         for victim in victims:
             left_s = victim.end_s() - plan.now
-            plan.evictions.stop(victim, job, f"{span(left_s)} left; {job.job_id} takes only {span(takes_s)}")
+            plan.evictions.stop(
+                victim, job, f"{span(left_s)} left; job {job.job_id} takes only {span(takes_s)}"
+            )
         return placement
 
     def _outlasts(self, victim: JobState, takes_s: float, plan: OrderRound) -> bool:

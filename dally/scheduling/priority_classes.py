@@ -199,7 +199,7 @@ class PriorityClasses:
                 state.topology.top,
                 inf,
                 f"waits behind jobs of higher priority: its own, {jobs[name].priority:,.0f}, is less than "
-                f"{self._ratio:g} of the {first.priority:,.0f} of {first.job_id}",
+                f"{self._ratio:g} of the {first.priority:,.0f} of job {first.job_id}",
             )
             for name in names
         ]
@@ -213,10 +213,10 @@ def _rank(job: JobState) -> tuple[float, int]:
 def _why(promised: PromisedGpus, left: PromisedGpus, head: JobState, end_s: float, now: float) -> str:
     """Why a job that ends then does not delay the first one, in words."""
     if promised.shadow_s == inf:
-        return f"nobody can say when {head.job_id} can start"
+        return f"nobody can say when job {head.job_id} can start"
     shadow_s = span(promised.shadow_s - now)
     if left.extra < promised.extra:
-        return f"{head.job_id} starts in {shadow_s} and leaves {plural(promised.extra, 'GPU')}"
+        return f"job {head.job_id} starts in {shadow_s} and leaves {plural(promised.extra, 'GPU')}"
     if end_s > promised.shadow_s:
-        return f"{head.job_id} is to start elsewhere"
-    return f"ends in {span(end_s - now)}, before {head.job_id} can start in {shadow_s}"
+        return f"job {head.job_id} is to start elsewhere"
+    return f"ends in {span(end_s - now)}, before job {head.job_id} can start in {shadow_s}"

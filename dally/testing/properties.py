@@ -6,6 +6,7 @@ asserts. `dally.testing.worlds.worlds` draws worlds.
 
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,6 +55,8 @@ _QUICK_PRIORITIES = PrioritySettings(
 
 MOVES = ("migrate", "resize")
 _RESIZE_S = 3.0
+_BARE_NAME = re.compile(r"(?<!\bjob )\bj\d+\b")
+"""A job of a drawn world is j and a number; where Slurm hides jobs, `job N` is not shown to others."""
 
 
 class Audit:
@@ -298,6 +301,9 @@ def _holds_throughout(result: Result, world: World) -> None:
     """Check a run from its first event to its records."""
     audit = Audit(world.topology, world.jobs)
     audit.read(result.events)
+    for event in result.events:
+        bare = _BARE_NAME.search(event.get("reason", ""))
+        assert bare is None, "a reason names a job without the word job, so it cannot be hidden from others"
     assert not audit.held
     assert sorted(result.by_job) == sorted(job.job_id for job in world.jobs)
     for record in result.outcome.records:

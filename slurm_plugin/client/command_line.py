@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
+from math import inf
 from types import MappingProxyType
 
 from dally.errors import InputError
@@ -69,6 +70,9 @@ _AT_ONCE = 100
 _PRINTS_S = 0.002
 """So often it is looked whether a command prints already; squeue takes some 0.2 s for thousands of jobs."""
 
+PRIVACY_S = 60.0
+"""Who may see whose jobs is read again after this."""
+
 _ALL_JOBS = ("--all", "--states=all")
 _HELD = "an administrator holds it (JobHeldAdmin)"
 _OUR_FORMAT = {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
@@ -104,7 +108,7 @@ class CommandLine:
         self.prefix = tuple(prefix)
         self.timeout_s = timeout_s
         self._json = ""
-        self._last_settings: dict[str, str] = {}
+        self._last_settings, self._settings_s = dict[str, str](), -inf
         self._changed_jobs = ChangedJobs(self._squeue, self._show_jobs, self.read_all_jobs)
 
     def jobs(self) -> tuple[SlurmJob, ...]:
@@ -245,8 +249,10 @@ class CommandLine:
         return number(self._settings().get("BOOT_TIME", ""))
 
     def hides_jobs(self) -> bool:
-        """Whether users see their own jobs alone, as the settings had it that were read last."""
-        hidden = (self._last_settings or self._settings()).get("PrivateData", "")
+        """Whether users see their own jobs alone, as the settings had it a minute ago at most."""
+        if time.monotonic() - self._settings_s > PRIVACY_S:
+            self._settings()
+        hidden = self._last_settings.get("PrivateData", "")
         return not _HIDE_JOBS.isdisjoint(hidden.split(","))
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
@@ -363,6 +369,7 @@ class CommandLine:
     def _settings(self) -> dict[str, str]:
         """Slurm's settings, by key."""
         self._last_settings = read_settings(self.read("scontrol", "show", "config"))
+        self._settings_s = time.monotonic()
         return self._last_settings
 
     def _version(self) -> tuple[int, int]:

@@ -397,7 +397,7 @@ class Slurm(Protocol):
         """When slurmctld was started, seconds since 1970 by its clock; 0 if it does not say."""
 
     def hides_jobs(self) -> bool:
-        """Whether users see their own jobs alone (PrivateData), as far as known without asking again."""
+        """Whether users see their own jobs alone (PrivateData), as it was a minute ago at most."""
 
     def ended_jobs(self, partitions: Sequence[str], days: int) -> tuple[Job, ...]:
         """The GPU jobs of some partitions that ended in the last days, with the time that they ran.

@@ -103,7 +103,8 @@ def read_report(file: ProgressFile) -> ProgressReport:
     """Read one file, which anybody may have named: only a plain one of the job's own user.
 
     Raises:
-        InputError: It cannot be read, is somebody else's or no report; nothing of what is in it is told.
+        InputError: It cannot be read, is somebody else's or no report; nothing of what is in it is told, nor
+            what is at a path that the user might not see.
     """
     try:
         owner = pwd.getpwnam(file.user).pw_uid
@@ -111,8 +112,8 @@ def read_report(file: ProgressFile) -> ProgressReport:
             data, written_s = opened.read(MOST_BYTES + 1), os.fstat(opened.fileno()).st_mtime
     except KeyError:
         raise InputError(f"this machine does not know its user {file.user}") from None
-    except OSError as error:
-        raise InputError(error.strerror or "it cannot be read") from None
+    except OSError:
+        raise InputError("it is no plain file of the job's user, or the controller may not read it") from None
     return parse_report(data, written_s, file.job_id)
 
 
@@ -137,17 +138,17 @@ class ProgressReports:
 
     def __init__(self, reconciler: Reconciler, log: Log, files: ProgressFiles | None = None) -> None:
         self._reconciler, self._log, self._files = reconciler, log, files or ProgressFiles()
-        self._missed: dict[str, str] = {}
+        self._missed: dict[str, float] = {}
         self._stuck = ""
 
     def take_reports(self, now: float) -> None:
-        """Tell the policy what was reported since the last time; say once why a report is missing."""
+        """Tell the policy what was reported since the last time; say once a run why a report is missing."""
         running = {
             managed.job_id: managed
             for managed in self._reconciler.managed_jobs.values()
             if managed.request.progress and isinstance(managed.phase, ON_GPUS)
         }
-        self._missed = {job_id: why for job_id, why in self._missed.items() if job_id in running}
+        self._missed = {job_id: run_s for job_id, run_s in self._missed.items() if job_id in running}
         wanted = {
             job_id: ProgressFile(
                 of_job(managed.request.progress, job_id),
@@ -157,15 +158,15 @@ class ProgressReports:
             for job_id, managed in running.items()
         }
         for job_id, found in self._files.look(wanted).items():
-            if (managed := running.get(job_id)) is None:
+            if (managed := running.get(job_id)) is None or not isinstance(managed.phase, ON_GPUS):
                 continue
+            run_s = managed.phase.interval.since_s
             if isinstance(found, ProgressReport):
-                self._missed.pop(job_id, None)
                 self._take(managed, found, now)
             elif managed.request.progress.endswith(STEP_FILE):
                 continue  # many programs have no optimizer that the recorder sees
-            elif now - managed.phase.since_s > MISSED_S and self._missed.get(job_id) != str(found):
-                self._missed[job_id] = str(found)
+            elif now - managed.phase.since_s > MISSED_S and self._missed.get(job_id) != run_s:
+                self._missed[job_id] = run_s
                 reason = f"{wanted[job_id].path}: {found}"
                 self._log(now, "progress_missing", job=job_id, reason=reason)
         if self._files.stuck != self._stuck:

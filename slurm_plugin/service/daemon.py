@@ -179,6 +179,8 @@ class Daemon:
             if self.server is None:
                 name = urlsplit(config.url).hostname or ""
                 self.server = Server(self._listen, self.pages, (name,))
+                if self.server.taken:
+                    raise PortError(self.server.taken)
         except PortError as error:
             self._tell_once("pages_unavailable", error)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from errno import EADDRINUSE
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +26,7 @@ from urllib.parse import urlsplit
 
 from dally import __version__
 from dally.errors import DallyError, InputError
-from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF
+from slurm_plugin.asking import CLUSTER, CREDENTIAL, PROOF, address
 from slurm_plugin.controller.journal import JournalError, read_events
 from slurm_plugin.munge import ProofError, Realm
 from slurm_plugin.service.metrics import Metrics
@@ -36,12 +37,14 @@ _CONNECTION_S = 10.0
 
 _SILENCE_S = 5.0
 _MOST_CONNECTIONS = 32
+"""So many may be asking, so many are being answered, and so many may be listening, at each address."""
+
 _MUNGE_S = 1.0
 _programs = BoundedSemaphore(4)
 
 _WHY = re.compile(r"/why/(\d{1,10}(?:_\d{1,10})?)", re.ASCII)
 _ADDRESS = re.compile(r"[\d.]+|.*:.*")
-_NUMBERS, _TAKERS = re.compile(rb"\bjob \d[\d_]*"), re.compile(rb'"by": \[[^]]+\]')
+_NUMBERS, _TAKERS = re.compile(rb"\bjob \d[\d_]*|\bdally_\d[\w.]*"), re.compile(rb'"by": \[[^]]+\]')
 _HIDDEN = "Slurm hides jobs here (PrivateData); they are shown to those who prove by munge who they are"
 _JSON = "application/json"
 
@@ -170,7 +173,7 @@ def without_others(page: Page) -> Page:
 def _one_of_few() -> Iterator[None]:
     """For running a program of munge's: but few run at once."""
     if not _programs.acquire(timeout=_MUNGE_S):
-        raise ProofError("too many ask at once")
+        raise TimeoutError  # ends the connection without an answer: who asks, asks again
     try:
         yield
     finally:
@@ -182,38 +185,58 @@ class PortError(DallyError):
 
 
 class Server:
-    """Serves pages in a thread of its own until it is stopped.
+    """Serves pages at every address of a name, in threads of its own, until it is stopped.
 
     Args:
         listen: Where, as `host:port`.
         pages: What it shows.
         names: Names of this machine with a domain, under which it may be asked.
 
+    Attributes:
+        taken: Which of the addresses somebody else has, in words; empty if none.
+
     Raises:
         InputError: It is no such place.
-        PortError: Somebody else has it.
+        PortError: It cannot listen at any of the addresses.
     """
 
     def __init__(self, listen: str, pages: Pages, names: Collection[str] = ()) -> None:
         host, port = _place(listen)
         known = frozenset(name.lower() for name in (*names, host, socket.gethostname()))
+        handler = partial(_Handler, pages, known)
+        self._servers, self.taken = list[_HTTPServer](), ""
         try:
-            self._server = _HTTPServer(host, port, partial(_Handler, pages, known))
+            found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            places = list(dict.fromkeys((family, str(told[0])) for family, _, _, _, told in found))
+            for family, at in places:
+                try:
+                    self._servers.append(_HTTPServer(family, at, port, handler, alone=len(places) == 1))
+                    port = self.port
+                except OSError as error:
+                    if error.errno == EADDRINUSE:
+                        self.taken = f"cannot listen on {listen} at {at}: {error.strerror}"
+                    failed = error
+            if not self._servers:
+                raise failed
         except OSError as error:
             raise PortError(f"cannot listen on {listen}: {error.strerror or error}") from error
-        self._thread = Thread(target=self._server.serve_forever, name="server", daemon=True)
-        self._thread.start()
+        self._threads = [
+            Thread(target=each.serve_forever, name="server", daemon=True) for each in self._servers
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self._server.server_address[1])
+        return int(self._servers[0].server_address[1])
 
     def stop(self) -> None:
         """Take no more connections; those that are open may end."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
 
 def _place(listen: str) -> tuple[str, int]:
@@ -231,38 +254,65 @@ class _HTTPServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 2 * _MOST_CONNECTIONS
+    request_queue_size = 1024
 
-    def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._open: dict[Any, float] = {}
+    def __init__(
+        self, family: int, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler], alone: bool
+    ) -> None:
+        self.address_family, self._alone = family, alone
+        self._asking, self._listening = dict[Any, float](), dict[Any, float]()
+        self._answers = BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__((host, port), handler)
 
     def server_bind(self) -> None:
         """Bind without asking DNS for this machine's name, which may take long."""
+        if not self._alone and self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection; the oldest make room for it, as those who ask at once have long left."""
-        for oldest in list(self._open)[: 1 - _MOST_CONNECTIONS]:
-            self._cut_off(oldest)
-        self._open[request] = time.monotonic() + _CONNECTION_S
+        """Serve a connection; the oldest that ask make room for it, as who asks at once has long asked."""
+        self._take(self._asking, request)
         super().process_request(request, client_address)
+
+    def _take(self, stage: dict[Any, float], request: Any) -> None:
+        """Room for a connection that waits for its client."""
+        for oldest in list(stage)[: 1 - _MOST_CONNECTIONS]:
+            self._cut_off(oldest)
+        stage[request] = time.monotonic() + _CONNECTION_S
+
+    @contextmanager
+    def answering(self, request: Any) -> Iterator[None]:
+        """For making an answer: its connection makes room for nobody, and afterwards for other answers.
+
+        Raises:
+            TimeoutError: Too many answers are being made.
+        """
+        self._asking.pop(request, None)
+        if not self._answers.acquire(blocking=False):
+            raise TimeoutError
+        try:
+            yield
+        finally:
+            self._answers.release()
+            self._take(self._listening, request)
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection, whether it could be served or not."""
-        self._open.pop(request, None)
+        for stage in (self._asking, self._listening):
+            stage.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Between connections: cut off those that last too long."""
-        for request, until_s in list(self._open.items()):
+        for request, until_s in (*list(self._asking.items()), *list(self._listening.items())):
             if time.monotonic() > until_s:
                 self._cut_off(request)
 
     def _cut_off(self, request: Any) -> None:
         """End a connection, whose thread then ends by itself."""
-        self._open.pop(request, None)
+        for stage in (self._asking, self._listening):
+            stage.pop(request, None)
         with suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
 
@@ -277,6 +327,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     default_request_version = "HTTP/1.0"
     timeout = _SILENCE_S
+    server: _HTTPServer
 
     def __init__(self, pages: Pages, names: Collection[str], *arguments: Any) -> None:
         self._pages, self._names = pages, names
@@ -284,22 +335,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send a page, and to who proves who he is a proof that it is the controller's."""
+        with self.server.answering(self.connection):
+            page, proof = self._answer()
+        self._send(page, proof)
+
+    def _answer(self) -> tuple[Page, str | None]:
         realm, credential = self._pages.realm, self.headers.get(CREDENTIAL)
         if not self._is_meant():
-            self._send(_error(HTTPStatus.FORBIDDEN, "ask it at the address that is `url` in dally.toml"))
-        elif realm is None or not realm.has_munge or credential is None:
-            self._send(self._pages.page(self.path))
-        else:
-            proof = None
-            try:
-                with _one_of_few():
-                    asker = realm.asker(credential, self.path, _MUNGE_S)
-                page = self._pages.page(self.path, asker[0])
-                with _one_of_few():
-                    proof = realm.proof(asker, self.path, page.status, page.body, _MUNGE_S)
-            except ProofError as error:
-                page = _error(HTTPStatus.UNAUTHORIZED, str(error))
-            self._send(page, proof)
+            return _error(HTTPStatus.FORBIDDEN, "ask it at the address that is `url` in dally.toml"), None
+        if realm is None or not realm.has_munge or credential is None:
+            return self._pages.page(self.path), None
+        at = address(self.connection.getsockname())
+        try:
+            with _one_of_few():
+                asker = realm.asker(credential, self.path, at, _MUNGE_S)
+            page = self._pages.page(self.path, asker[0])
+            with _one_of_few():
+                return page, realm.proof(asker, self.path, page.status, page.body, _MUNGE_S)
+        except ProofError as error:
+            return _error(HTTPStatus.UNAUTHORIZED, str(error)), None
 
     def _is_meant(self) -> bool:
         """Whether it is asked under a name of its own, and by no page of another's in a browser."""

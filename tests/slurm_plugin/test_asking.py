@@ -10,12 +10,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from math import inf, nan
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import PublishedStatus
 from slurm_plugin.service.server import Pages, Server
 from tests.patience import LONGEST_S, wait_until
-from tests.slurm_plugin.answering import without_munge
+from tests.slurm_plugin.answering import two_addresses, without_munge
 from tests.slurm_plugin.live_site import LiveSite
 from tests.slurm_plugin.service.pictures import job, picture
 from tests.slurm_plugin.submit.stubbed_site import StubbedSite
@@ -47,7 +48,7 @@ Says = Callable[[socket.socket, bytes], object]
 
 
 @contextmanager
-def saying(says: Says) -> Iterator[str]:
+def saying(says: Says, at: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The address of somebody who says whatever he likes on each connection."""
 
     def serve(connection: socket.socket) -> None:
@@ -62,7 +63,8 @@ def saying(says: Says) -> Iterator[str]:
             while True:
                 Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    family = socket.AF_INET6 if ":" in at else socket.AF_INET
+    with socket.create_server((at, port), family=family) as listening:
         Thread(target=accept, daemon=True).start()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.shutdown(socket.SHUT_RDWR)
@@ -106,6 +108,13 @@ def munge() -> Iterator[Path]:
 
 def config(folder: Path, url: str, **settings: Any) -> Config:
     return Config(("gpu",), cluster=str(folder), url=url, **{"user": "root", **settings})
+
+
+@pytest.fixture
+def passed_on(controller: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions name the controller's address, whoever is asked: as if somebody could pass them on."""
+    at = f"[127.0.0.1]:{controller.rpartition(':')[2]}"
+    monkeypatch.setattr("slurm_plugin.asking.address", lambda _: at)
 
 
 @pytest.fixture
@@ -159,7 +168,7 @@ def test_only_the_controllers_user_can_read_a_question_and_answer_it(
         command = [words[0], f"--socket={realm.socket}", *words[1:]]
         return subprocess.run(command, user=user, input=text, capture_output=True, text=True)
 
-    asked = realm.question("/health", nonce, LONGEST_S)
+    asked = realm.question("/health", "[127.0.0.1]:1", nonce, LONGEST_S)
     assert "Unauthorized" in run(users[1], "unmunge", text=asked).stderr
     answer = f"dally answers lab /health {nonce} 200 {sha256(b'').hexdigest()}"
     for user, refused in ((users[1], "answers"), ("root", "")):
@@ -176,6 +185,7 @@ def test_only_the_controllers_user_can_read_a_question_and_answer_it(
     assert "Unauthorized" in run("root", "unmunge", text=proof).stderr
 
 
+@pytest.mark.usefixtures("passed_on")
 def test_an_answer_counts_once_and_for_one_question(munge: Path, controller: str) -> None:
     heard: list[bytes] = []
 
@@ -189,6 +199,7 @@ def test_an_answer_counts_once_and_for_one_question(munge: Path, controller: str
             ask_page(config(munge, url), "/health", LONGEST_S)
 
 
+@pytest.mark.usefixtures("passed_on")
 def test_an_answer_that_was_changed_on_its_way_is_not_believed(munge: Path, controller: str) -> None:
     def relay(peer: socket.socket, asked: bytes) -> None:
         said = told(controller, asked)
@@ -198,9 +209,15 @@ def test_an_answer_that_was_changed_on_its_way_is_not_believed(munge: Path, cont
         ask_page(config(munge, url), "/health", LONGEST_S)
 
 
+@pytest.mark.usefixtures("passed_on")
 def test_a_question_counts_once_and_for_one_page(munge: Path, controller: str) -> None:
     asked: list[bytes] = []
-    with saying(lambda _, one: asked.append(one)) as url:
+
+    def hear(peer: socket.socket, one: bytes) -> None:
+        asked.append(one)
+        peer.sendall(ENDS)
+
+    with saying(hear) as url:
         for _ in range(2):
             with pytest.raises(NoControllerError):
                 ask_page(config(munge, url), "/status", LONGEST_S)
@@ -209,6 +226,58 @@ def test_a_question_counts_once_and_for_one_page(munge: Path, controller: str) -
     said = told(controller, asked[1].replace(b"GET /status", b"GET /queue"))
     assert said.startswith(b"HTTP/1.0 401 ")
     assert b"Dally-Proof" not in said
+
+
+def test_who_has_another_address_of_the_controllers_name_is_passed_by_and_can_pass_nothing_on(
+    munge: Path, controller: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", two_addresses)
+    port, heard = int(controller.rpartition(":")[2]), list[bytes]()
+
+    def relay(peer: socket.socket, asked: bytes) -> None:
+        heard.append(told(controller, asked))
+        peer.sendall(heard[-1])
+
+    for says in (relay, text(b""), silence, text(b"HTTP/1.0 200 OK\r\nDally-Cluster: lab\r\n\r\n{}")):
+        with saying(says, "::1", port):
+            answer = ask_page(config(munge, f"http://localhost:{port}"), "/health", 5.0)
+        assert (answer.status, answer.proven) == (503, True)
+    assert [said.split(b"\r\n")[0] for said in heard] == [b"HTTP/1.0 401 Unauthorized"]
+
+
+def test_who_is_cut_off_asks_again_until_the_deadline(munge: Path, controller: str) -> None:
+    cut = list[bytes]()
+
+    def relay(peer: socket.socket, asked: bytes) -> None:
+        cut.append(asked)
+        if len(cut) > 3:
+            peer.sendall(told(controller, asked))
+
+    with saying(relay) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slurm_plugin.asking.address", lambda _: f"[127.0.0.1]:{controller.rpartition(':')[2]}")
+        assert ask_page(config(munge, url), "/health", LONGEST_S).proven
+    assert len({*cut}) == 4
+
+
+def test_a_user_who_connects_all_the_time_keeps_nobody_from_an_answer(munge: Path, controller: str) -> None:
+    ends, port = Event(), int(controller.rpartition(":")[2])
+
+    def connect() -> None:
+        held = deque[socket.socket](maxlen=200)
+        while not ends.is_set():
+            with suppress(OSError):
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=LONGEST_S))
+
+    attackers = [Thread(target=connect, daemon=True) for _ in range(2)]
+    for attacker in attackers:
+        attacker.start()
+    try:
+        for _ in range(40):
+            assert ask_page(config(munge, controller), "/health", LONGEST_S).proven
+    finally:
+        ends.set()
+        for attacker in attackers:
+            attacker.join()
 
 
 def drip(peer: socket.socket, _: bytes) -> None:
@@ -255,7 +324,7 @@ def test_any_bytes_are_an_answer_or_none(said: bytes, with_head: bool) -> None:
         without_munge(Path(name))
         whole = ENDS * with_head + said
         with saying(text(whole)) as url, suppress(NoControllerError):
-            ask_page(config(Path(name), url), "/health", LONGEST_S)
+            ask_page(config(Path(name), url), "/health", SHORT_S)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Evictions:
         """Move stopped jobs that fit on GPUs that stay free, in the order of their stops."""
         for victim, stop in list(self._decided.values()):
             if isinstance(stop, Preempt) and (placement := place(victim)) is not None:
-                reason = f"made room for {stop.by[0]} ({stop.reason}); other GPUs stay free"
+                reason = f"made room for job {stop.by[0]} ({stop.reason}); other GPUs stay free"
                 self.move(victim, placement, reason)
 
     def stopped(self) -> list[JobState]:

@@ -173,7 +173,7 @@ class OrderRound:
                 continue
             why = f"first of {len(self.policy.queue) - len(self.started)} in the queue"
             if self.head is not None:
-                why = f"{self.head.job_id}, which goes first, waits for other machines"
+                why = f"job {self.head.job_id}, which goes first, waits for other machines"
             self.start(job, placement, why)
         self.kept.give_back()
         if self.head is None:
@@ -262,7 +262,7 @@ class OrderRound:
         """Why a job that ends then may start before the head."""
         shadow_s, ends = promised.shadow_s - self.now, f"ends in {span(end_s - self.now)}"
         if promised.shadow_s == inf:
-            return f"{ends}, and nobody can say when {head.job_id} can start"
+            return f"{ends}, and nobody can say when job {head.job_id} can start"
         if end_s > promised.shadow_s:
-            return f"{head.job_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
-        return f"{ends}, before {head.job_id} can start in {span(shadow_s)}"
+            return f"job {head.job_id} starts in {span(shadow_s)} and leaves {plural(promised.extra, 'GPU')}"
+        return f"{ends}, before job {head.job_id} can start in {span(shadow_s)}"

@@ -241,7 +241,8 @@ class OfferRound:
             held = self._free.taken_by(job.allocation)
             takers = tuple(dict.fromkeys(t for machine, _ in held for t in self._takers.get(machine, ())))
             score = job.network_sensitivity(self._now)
-            reason = f"lease over; {', '.join(takers)} had a better claim than its score {score:.3f}"
+            better = ", ".join(f"job {name}" for name in takers)
+            reason = f"lease over; {better} had a better claim than its score {score:.3f}"
             self._stops.append(Preempt(job.job_id, takers, reason))
             wait = self._wait(job, best, self._now, delays_s)
             if wait.until_s > self._now:

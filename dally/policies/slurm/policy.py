@@ -161,7 +161,7 @@ class SlurmBackfill(InOrder):
                 continue
             known.clear()
             end_s = plan.now + stretch_s(job, plan.state.costs, planned.allocation)
-            broken = f"breaks none of {plural(planner.promises, 'promise')} to {plan.head.job_id}"
+            broken = f"breaks none of {plural(planner.promises, 'promise')} to job {plan.head.job_id}"
             others = " and others" if planner.promises > 1 else ""
             planner.started(planned.allocation, end_s)
             start = Placement(planned.allocation, topology.level_of(planned.allocation))

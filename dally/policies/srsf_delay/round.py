@@ -297,7 +297,9 @@ class SrsfRound:
             why += f"; clearing {self._blocks(placement)}"
         for victim in victims:
             hours = self._holds(victim) / HOUR_S
-            self._evictions.stop(victim, job, f"would hold {hours:.3g} GPU-hours more; {job.job_id} {why}")
+            self._evictions.stop(
+                victim, job, f"would hold {hours:.3g} GPU-hours more; job {job.job_id} {why}"
+            )
         return placement
 
     def _blocks(self, placement: Placement) -> str:

@@ -367,9 +367,9 @@ class TiresiasRound:
         self.evictions.release(victims)
         for victim in victims:
             lost, won = policy.queue_of(victim), policy.queue_of(job)
-            reason = f"in {self._service(victim)}; {job.job_id} is in queue {won}"
+            reason = f"in {self._service(victim)}; job {job.job_id} is in queue {won}"
             if lost == won:
-                reason = f"queue {lost} goes by start, and {job.job_id} started before"
+                reason = f"queue {lost} goes by start, and job {job.job_id} started before"
             self.evictions.stop(victim, job, reason)
         return self._place(job)
 

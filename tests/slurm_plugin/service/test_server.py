@@ -5,6 +5,7 @@ import json
 import pwd
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -20,7 +21,8 @@ from slurm_plugin.munge import Realm
 from slurm_plugin.service.metrics import Metrics
 from slurm_plugin.service.report import GRACE_S, CycleProblem, PublishedStatus
 from slurm_plugin.service.server import Page, Pages, PortError, Server, without_others
-from tests.patience import LONGEST_S
+from tests.patience import LONGEST_S, wait_until
+from tests.slurm_plugin.answering import two_addresses
 from tests.slurm_plugin.daemons import DaemonSite
 
 
@@ -272,6 +274,33 @@ def test_words_about_ones_own_job_name_no_others() -> None:
     assert shown == {"job": "17", "by": ["a job"], "reason": "a job would have to leave, for a job's"}
 
 
+def test_a_request_that_is_complete_is_answered_however_many_connect_meanwhile(
+    board: PublishedStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = Pages(board, Metrics(board), tmp_path)
+    server, asked, goes_on = Server("127.0.0.1:0", pages), threading.Event(), threading.Event()
+
+    def slow(path: str, asker: int | None = None) -> Page:
+        asked.set()
+        goes_on.wait(LONGEST_S)
+        return Page(HTTPStatus.OK, "text/plain", b"answer")
+
+    monkeypatch.setattr(pages, "page", slow)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) as patient:
+        patient.sendall(b"GET /status HTTP/1.0\r\n\r\n")
+        assert asked.wait(LONGEST_S)
+        bare = [socket.create_connection(("127.0.0.1", server.port), timeout=LONGEST_S) for _ in range(100)]
+        wait_until(lambda: sum(map(is_closed, bare)) >= 100 - 32, "the bare connections")
+        goes_on.set()
+        said = b""
+        while part := patient.recv(65536):
+            said += part
+    assert said.endswith(b"answer")
+    for connection in bare:
+        connection.close()
+    server.stop()
+
+
 def test_a_slow_client_is_cut_off_and_holds_up_nobody(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +370,20 @@ def test_a_wrong_place_to_listen_is_named(board: PublishedStatus, tmp_path: Path
 def test_a_taken_port_is_named(server: Server, board: PublishedStatus, tmp_path: Path) -> None:
     with pytest.raises(PortError, match=f"cannot listen on 127.0.0.1:{server.port}: Address already in use"):
         Server(f"127.0.0.1:{server.port}", Pages(board, Metrics(board), tmp_path))
+
+
+def test_it_listens_at_every_address_of_a_name(
+    board: PublishedStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.getaddrinfo", two_addresses)
+    server = Server("localhost:0", Pages(board, Metrics(board), tmp_path))
+    for at in ("::1", "127.0.0.1"):
+        with socket.create_connection((at, server.port), timeout=LONGEST_S):
+            pass
+    assert server.taken == ""
+    with pytest.raises(PortError, match="Address already in use"):
+        Server(f"localhost:{server.port}", Pages(board, Metrics(board), tmp_path))
+    server.stop()
 
 
 def test_it_listens_on_ipv6_too(board: PublishedStatus, tmp_path: Path) -> None:

@@ -79,12 +79,14 @@ def own_folder(shared: Path, *names: str) -> Iterator[Path]:
     try:
         for name in names:
             shared /= name
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=handle)
             try:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=handle)
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             except NotADirectoryError:
                 raise PermissionError(errno.EPERM, "it is no folder", str(shared)) from None
+            except PermissionError as error:
+                raise PermissionError(error.errno, error.strerror, str(shared)) from None
             os.close(handle)
             handle = inner
             if os.fstat(handle).st_uid != os.geteuid():

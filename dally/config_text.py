@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dally.atomic_file import MOST_BYTES, read_plain
 from dally.errors import InputError
 
 _DEEPEST = 32
@@ -21,18 +22,19 @@ TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 _TOO_LARGE = "a whole number has more than 64 bits"
 
 
-def read_text(path: Path, errors: str = "strict") -> str:
+def read_text(path: Path, errors: str = "strict", most_bytes: int = MOST_BYTES) -> str:
     """The text of a UTF-8 file, without a byte order mark.
 
     Args:
         path: The file.
         errors: What becomes of other bytes, as `bytes.decode` has it; "strict": an error.
+        most_bytes: It may have so many.
 
     Raises:
-        InputError: The file cannot be read or is not UTF-8.
+        InputError: The file cannot be read, is no plain file, is too long or is not UTF-8.
     """
     try:
-        return path.read_bytes().decode("utf-8-sig", errors)
+        return read_plain(path, most_bytes).decode("utf-8-sig", errors)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from analysis.advise.history import read_whole, sacct_rows
 from dally.atomic_file import write_atomically
-from dally.config_text import parse_toml
+from dally.config_text import parse_toml, read_text
 from dally.errors import InputError
 from dally.traces.load import pick_format
 from dally.traces.rows import RowError
@@ -34,11 +34,10 @@ def read_rules(path: Path) -> NamingRules:
     Raises:
         InputError: It cannot be read, or has anything else in it.
     """
+    text = read_text(path)
     try:
-        said = parse_toml(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (InputError, UnicodeDecodeError) as error:
+        said = parse_toml(text)
+    except InputError as error:
         raise InputError(f"{path}: no TOML file: {error}") from error
     models = said.get("models")
     if set(said) != {"models"} or not isinstance(models, dict) or not models:

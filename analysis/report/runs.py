@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dally.atomic_file import read_plain
 from dally.cluster import load_cluster
 from dally.cluster.topology import Topology
 from dally.errors import InputError
@@ -146,7 +147,7 @@ def find_runs(path: Path) -> list[Path]:
             f"{path} is no run folder and holds none; `dally simulate` and `dally testbed run` make them"
         )
     try:
-        runs = json.loads((path / COMPARISON).read_text("utf-8"))
+        runs = json.loads(read_plain(path / COMPARISON))
         order = {run["folder"]: place for place, run in enumerate(runs.values())}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         order = {}  # of no comparison, or not ours: by name

@@ -10,6 +10,7 @@ from dally.atomic_file import write_atomically
 from dally.cluster import load_cluster
 from dally.cluster.rank_order import group_machines, rank_order, spanning_groups
 from dally.cluster.topology import Shape
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.hostlist import expand
 from dally.jobs.parallelism import Parallelism
@@ -109,13 +110,11 @@ def command(
         after_s, before_s = (
             step_in_order(topology, each, tasks_per_node, partial(step_s, on)) for each in (order, by_name)
         )
-        click.echo(f"a step is expected to take {after_s:.3g} s, {before_s:.3g} s by name", err=True)
+        say(f"a step is expected to take {after_s:.3g} s, {before_s:.3g} s by name", err=True)
     elif group > 1 and topology.top > 1:
         before, after = (spanning_groups(topology, each, group, 1) for each in (by_name, order))
         level = topology.levels[1]
-        click.echo(
-            f"groups of {group} nodes that span several of {level}: {after}, {before} by name", err=True
-        )
+        say(f"groups of {group} nodes that span several of {level}: {after}, {before} by name", err=True)
 
 
 def _known_step(

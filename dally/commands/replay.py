@@ -73,4 +73,5 @@ def _show(path: Path, found: Replay, other: bool) -> None:
         say("what differs first:")
     for difference in found.differences:
         say(f"  at {difference.t!r} s (line {difference.line}), {difference.what}:")
-        say(f"    then: {difference.then}\n    now:  {difference.now}")
+        say(f"    then: {difference.then}")
+        say(f"    now:  {difference.now}")

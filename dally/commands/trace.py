@@ -1,10 +1,12 @@
 """`dally trace`: show, convert or generate a workload trace."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TextIO
 
 import click
 from rich.table import Table
@@ -23,7 +25,7 @@ from dally.traces import (
     summarize,
     write_workload,
 )
-from dally.words import share
+from dally.words import clean, share
 
 _MOST_SIZES = 12
 _ORIGIN = ("source", "format", "sha256", "seed", "origin", "dropped", "clamped", "outside")
@@ -105,15 +107,22 @@ def command(
         figures.add_column(style="bold", no_wrap=True)
         figures.add_column(overflow="fold")
         for name, value in _figures(workload, summary):
-            figures.add_row(name, Text(value))
+            figures.add_row(name, Text(clean(value)))
         TextConsole(file=sys.stdout, highlight=False).print(figures, _sizes(summary))
         return
     if output is None:
-        common_csv.write(workload.jobs, sys.stdout)
+        common_csv.write(workload.jobs, _Terminal() if sys.stdout.isatty() else sys.stdout)
     else:
         write_workload(workload.jobs, output)
     if note := changes_text(workload.dropped, workload.clamped):
         say(f"dally: {note}", err=True)
+
+
+class _Terminal(io.TextIOBase, TextIO):
+    """Takes rows of CSV for a terminal, as text."""
+
+    def write(self, row: str) -> int:
+        return sys.stdout.write(f"{clean(row.rstrip())}\n")
 
 
 def _figures(workload: Workload, summary: TraceSummary) -> Iterator[tuple[str, str]]:

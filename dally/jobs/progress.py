@@ -165,12 +165,13 @@ def to_progress(data: Mapping[str, Any]) -> ReportedProgress:
     return ReportedProgress(**{**data, "last": ProgressReport(**data["last"]), "throughputs": throughputs})
 
 
-def parse_report(data: bytes, written_s: float) -> ProgressReport:
+def parse_report(data: bytes, written_s: float, job_id: str = "") -> ProgressReport:
     """Understand the file that a job writes.
 
     Args:
         data: What is in it.
         written_s: When it was last changed: the time of a report that says none, seconds since 1970.
+        job_id: The job's number, which must stand in it; empty: it need not.
 
     Raises:
         InputError: It is no report; nothing of it is told, as it may be somebody else's file.
@@ -183,6 +184,8 @@ def parse_report(data: bytes, written_s: float) -> ProgressReport:
         raise InputError("it is no JSON object") from None
     if not isinstance(said, dict):
         raise InputError("it is no JSON object")
+    if job_id and said.get("job") != job_id:
+        raise InputError("it is of another job")
     found = {"t": written_s}
     for name in _NAMES:
         value = said.get(name)

@@ -14,10 +14,12 @@ from typing import Any, BinaryIO, TextIO, TypeGuard
 
 import orjson
 
+from dally.atomic_file import MOST_BYTES, open_plain, read_plain
 from dally.errors import InputError
 
 SCHEMA = 1
 _LATEST_S, _LARGEST = 1e12, 1e18
+_MOST_BYTES_OF_JOBS, _LONGEST_LINE = 2**30, 2**22
 _LEVELS = re.compile(r"([^;]+:[0-9]{1,18}(;|$))*")
 JOBS, EVENTS, RUN, CLUSTER = "jobs.csv", "events.jsonl", "run.json", "cluster.toml"
 
@@ -164,7 +166,7 @@ def read_jobs(folder: Path) -> list[JobRecord]:
         InputError: The file is missing, has other columns, or a line is wrong.
     """
     path = folder / JOBS
-    reader = csv.DictReader(StringIO(_text(path), newline=""))
+    reader = csv.DictReader(StringIO(_text(path, _MOST_BYTES_OF_JOBS), newline=""))
     try:
         columns, rows = tuple(reader.fieldnames or ()), [(row, reader.line_num) for row in reader]
     except csv.Error as error:
@@ -252,14 +254,19 @@ def read_events(folder: Path) -> Iterator[dict[str, Any]]:
         InputError: The file is missing or a line is no event.
     """
     path = folder / EVENTS
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
-        if not is_event(event):
-            raise InputError(f"{path}:{number}: no event: it lacks `event`, or a time `t`")
-        yield in_current_words(event)
+    try:
+        file = open_plain(path)
+    except OSError as error:
+        raise _no_run(path, error) from error
+    with file:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+            try:
+                event = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{path}:{number}: not a JSON object, the file may be truncated") from error
+            if not is_event(event):
+                raise InputError(f"{path}:{number}: no event: it lacks `event`, or a time `t`")
+            yield in_current_words(event)
 
 
 def is_event(data: object) -> TypeGuard[dict[str, Any]]:
@@ -286,7 +293,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     path = folder / RUN
     try:
-        facts = json.loads(_text(path))
+        facts = json.loads(_text(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON, the file may be truncated") from error
     if not isinstance(facts, dict) or facts.get("schema") != SCHEMA:
@@ -294,10 +301,15 @@ def read_run(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most_bytes: int) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_plain(path, most_bytes).decode()
     except (OSError, UnicodeDecodeError) as error:
-        held = sorted(str(run.parent) for run in path.parent.glob(f"*/{RUN}"))
-        instead = f"; name one of the runs in it: {', '.join(held)}" if held else ""
-        raise InputError(f"{path.parent} is not a run folder: cannot read {path.name}{instead}") from error
+        raise _no_run(path, error) from error
+
+
+def _no_run(path: Path, error: OSError | UnicodeDecodeError) -> InputError:
+    why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+    held = sorted(str(run.parent) for run in path.parent.glob(f"*/{RUN}"))
+    instead = f"; name one of the runs in it: {', '.join(held)}" if held else ""
+    return InputError(f"{path.parent} is not a run folder: cannot read {path.name}: {why}{instead}")

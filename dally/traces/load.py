@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dally.atomic_file import read_plain, read_within
 from dally.bounds import check_number
 from dally.errors import InputError
 from dally.extensions import (
@@ -26,6 +27,8 @@ from dally.traces.rows import JobCollector, Omission
 from dally.traces.workload import Workload, changes_text, in_group, rebase, window
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_MOST_BYTES = 2**30
+"""Of a trace, as it is stored and unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +114,14 @@ def read_source(path: Path) -> tuple[str, str]:
         the compressed ones if it is compressed.
 
     Raises:
-        InputError: The file cannot be read, is empty, is damaged gzip, or its first line is not UTF-8.
+        InputError: The file cannot be read, is no plain file, is empty, too long, damaged gzip, or its first
+            line is not UTF-8.
     """
     try:
-        stored = path.read_bytes()
-        plain = gzip.decompress(stored) if stored.startswith(_GZIP_MAGIC) else stored
+        plain = stored = read_plain(path, _MOST_BYTES)
+        if stored.startswith(_GZIP_MAGIC):
+            with gzip.open(io.BytesIO(stored)) as unpacked:
+                plain = read_within(unpacked, _MOST_BYTES)
     except EOFError as error:
         raise InputError(f"{path}: the gzip file ends early, it is truncated") from error
     except (gzip.BadGzipFile, zlib.error) as error:

@@ -24,9 +24,11 @@ from profiler.recorded.record import RankRecord, RecordedRun, read_run
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def command(folder: Path, cluster: str | None, as_json: bool) -> None:
-    """Tell what a job sends, from the records that `dally-sbatch --learn=FOLDER` left in FOLDER/JOB.
+    """Tell what a job sends, from the records that `dally-sbatch --learn=FOLDER` left in FOLDER/USER/JOB.
 
-    Example: profile-models learn records/1234
+    Records are your own; root reads anybody's.
+
+    Example: profile-models learn records/$USER/1234
     """
     run = read_run(folder)
     recognised = recognise(run.records)
@@ -44,6 +46,7 @@ def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
     records = run.records
     first = records[0]
     return {
+        "user": run.owner,
         "plan": str(recognised.plan),
         "run": run.folder.name,
         "notes": list(run.notes),
@@ -69,6 +72,7 @@ def _as_data(run: RecordedRun, recognised: RecognisedPlan) -> dict[str, object]:
 def _show(run: RecordedRun, recognised: RecognisedPlan) -> None:
     records = run.records
     first, hosts = records[0], {record.host for record in records}
+    say(f"User     {run.owner}")
     say(f"Plan     {recognised.plan}")
     say(f"Ranks    {first.world} on {plural(len(hosts), 'host')}")
     say(f"Step     {first.step_s:.3g} s, the median of {first.steps}")

@@ -104,7 +104,7 @@ def command(
         with interruptible(), locked_folder(folder.folder, folder.folder):
             left = _left(runs, measured, argv, folder, resume)
             try:
-                problems = measure_steps(left, place, asked, folder, partial(click.echo, err=True))
+                problems = measure_steps(left, place, asked, folder, partial(say, err=True))
             except InterruptedRunError as error:
                 say(f"profile-models: {error} (the same command with --resume continues)", err=True)
                 sys.exit(INTERRUPTED)

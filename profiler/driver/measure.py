@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dally.commands.terminal import TextConsole
 from dally.errors import DallyError, InputError
 from dally.hosts.processes import ProcessError, run_together
 from dally.profiles.schema import Reduced
@@ -54,7 +54,7 @@ def measure(
     """
     problems: list[str] = []
     too_large: set[str] = set()
-    console = Console(stderr=True)
+    console = TextConsole(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     # The bar counts models measured over all runs; it is shown only where a person looks at it.
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

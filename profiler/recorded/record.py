@@ -1,7 +1,7 @@
 """What one rank of a recorded job wrote: its process groups, its collectives and the times of its steps."""
 
 import gzip
-import json
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,9 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from dally.atomic_file import open_plain
+import orjson
+
+from dally.atomic_file import open_plain, read_within, user_name
 from dally.errors import InputError
 from dally.profiles.collectives import CollectiveKind, sent_share
 
@@ -32,9 +34,13 @@ _BYTES = {
 """Of an element, by PyTorch's name of the type; all others have one byte."""
 
 _NAME = re.compile(r"(?:\w+:)?_?(.+?)(?:_base)?(?:_coalesced)?(?: .*)?")
-_PEERS = re.compile(r"(?:->|<-)(\d+)")
-_BYTES_OF_A_RECORD = 2**28
+_PEERS = re.compile(r"(?:->|<-)(\d{1,9})")
+_BYTES_OF_A_RECORD = 2**25
+"""Of each of its two lines; 20,000 collectives have some 10 MB."""
+
+_MOST_RANKS, _MOST_DIMENSIONS = 100_000, 64
 _FILES = "rank-*.json.gz"
+_RUN_BELOW = re.compile("/run-[^/]*$")
 _SCHEMAS = (1, 2, 3)
 """Version 1 tells no times of the record itself, version 2 not when messages were waited for."""
 
@@ -163,11 +169,13 @@ class RecordedRun:
 
     Attributes:
         folder: Where they lie.
+        owner: Whose they are.
         records: Of its ranks, by rank; one or more.
         notes: What is missing of them, and which other runs there are.
     """
 
     folder: Path
+    owner: str
     records: tuple[RankRecord, ...]
     notes: tuple[str, ...]
 
@@ -175,21 +183,24 @@ class RecordedRun:
 def read_run(folder: Path) -> RecordedRun:
     """The records of a job's last run that trained, or of the run whose folder it is.
 
-    What cannot be read is left out, and told, as long as the record of one rank can.
+    What cannot be read is left out, and told, as long as the record of one rank can. Read are records of the
+    user who asks; root reads those of the folder's owner.
 
     Raises:
-        InputError: There are none, or they are of several jobs.
+        InputError: There are none, they are of several jobs, or of another user.
     """
+    owner = os.geteuid() or folder.stat().st_uid
     folders = [each for each in (folder, *sorted(folder.glob("run-*"))) if any(each.glob(_FILES))]
     if not folders:
-        jobs = sorted(path.name for path in folder.glob("*") if any(path.rglob(_FILES)))
+        below = {str(path.parent.relative_to(folder)) for path in folder.rglob(_FILES)}  # through no links
+        jobs = sorted({_RUN_BELOW.sub("", each) for each in below})
         hint = f"; it has records of jobs {', '.join(jobs)}" if jobs else ""
         raise InputError(f"{folder} has no files {_FILES}{hint}")
     problems: list[InputError] = []
     runs = []
     for each in folders:
         try:
-            runs.append(_read_run(each))
+            runs.append(_read_run(each, owner))
         except InputError as error:
             problems.append(error)
     if not runs:
@@ -202,12 +213,12 @@ def read_run(folder: Path) -> RecordedRun:
     return replace(last, notes=(*last.notes, named))
 
 
-def _read_run(folder: Path) -> RecordedRun:
+def _read_run(folder: Path, owner: int) -> RecordedRun:
     """What a folder of ranks holds of the run that began last."""
     records, problems = [], []
     for path in sorted(folder.glob(_FILES)):
         try:
-            records.append(read_record(path))
+            records.append(read_record(path, owner))
         except InputError as error:
             problems.append(error)
     if not records:
@@ -226,22 +237,27 @@ def _read_run(folder: Path) -> RecordedRun:
         )
     lacks = {record.lacks: record.rank for record in reversed(records) if record.lacks}
     notes += [f"rank {rank}: {lack}" for lack, rank in lacks.items()]
-    return RecordedRun(folder, tuple(records), tuple(notes))
+    return RecordedRun(folder, user_name(owner), tuple(records), tuple(notes))
 
 
-def read_record(path: Path) -> RankRecord:
+def read_record(path: Path, owner: int) -> RankRecord:
     """One rank's record.
 
+    Args:
+        path: The file.
+        owner: The number of the user to whom it must belong.
+
     Raises:
-        InputError: It cannot be read, or has no steps.
+        InputError: It cannot be read, has no steps, or belongs to another user.
     """
     try:
-        with open_plain(path, path.parent.stat().st_uid) as stored, gzip.open(stored, "rb") as file:
-            about, trace = (
-                json.loads(file.readline(_BYTES_OF_A_RECORD)),
-                json.loads(file.read(_BYTES_OF_A_RECORD)),
-            )
+        with open_plain(path, owner, follow=False) as stored, gzip.open(stored, "rb") as file:
+            about = orjson.loads(file.readline(_BYTES_OF_A_RECORD))
+            trace = orjson.loads(read_within(file, _BYTES_OF_A_RECORD))
         return _record(path, about, trace)
+    except PermissionError as error:
+        whose = f"only {user_name(owner)}'s records are read; copy others', and they are yours"
+        raise InputError(f"{path}: {error.strerror}; {whose}") from error
     except (
         OSError,
         EOFError,
@@ -268,12 +284,15 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
     typical, called_s, step_s, lack = _typical_step(entries, steps_s)
     if not step_s:
         raise InputError(f"{path}: saw no two steps of an optimizer of torch.optim; let the job run longer")
+    rank, world = _whole(about["rank"]), _whole(about["world"])
+    if not 0 <= rank < world <= _MOST_RANKS:
+        raise InputError(f"{path}: rank {rank} of {world}; a job has 1 to {_MOST_RANKS:,}, counted from 0")
     return RankRecord(
-        rank=int(about["rank"]),
-        world=int(about["world"]),
+        rank=rank,
+        world=world,
         host=str(about["host"]),
         groups={
-            str(name): RecordedGroup(tuple(map(int, group["ranks"])), str(group["description"]))
+            str(name): RecordedGroup(tuple(map(_whole, group["ranks"])), str(group["description"]))
             for name, group in about["groups"].items()
             if group["ranks"]
         },
@@ -283,8 +302,8 @@ def _record(path: Path, about: Mapping[str, Any], trace: Mapping[str, Any]) -> R
         launched=any("nccl" in entry["profiling_name"] for entry in trace.get("entries", ())),
         step_s=step_s,
         steps=len(steps_s),
-        parameters=int(about.get("parameters", 0)),
-        backward_passes=int(about.get("backward_passes", 0)),
+        parameters=_whole(about.get("parameters", 0)),
+        backward_passes=_whole(about.get("backward_passes", 0)),
         stepped_s=tuple(steps_s),
         begun_s=about.get("begun_ns", about["steps_ns"][0]) / 1e9,
         written_s=about.get("written_ns", about["steps_ns"][-1]) / 1e9,
@@ -296,7 +315,9 @@ def _messages(noted: Iterable[Sequence[Any]], kind: CollectiveKind) -> Iterator[
     """Messages that Flight Recorder did not see."""
     for group, size, at_ns, peer, *waited_ns in noted:
         waited_s = (waited_ns[0] / 1e9, waited_ns[1] / 1e9) if all(waited_ns) and waited_ns else None
-        yield Collective(group, kind, size, 1, False, at_ns / 1e9, peer, waited_s=waited_s)
+        yield Collective(
+            str(group), kind, _whole(size), 1, False, at_ns / 1e9, _whole(peer), waited_s=waited_s
+        )
 
 
 def _collective(entry: Mapping[str, Any]) -> Collective:
@@ -306,14 +327,28 @@ def _collective(entry: Mapping[str, Any]) -> Collective:
     return Collective(
         group=str(entry["process_group"][0]),
         kind=_KINDS.get(name, CollectiveKind.OTHER),
-        elements=sum(prod(size) for size in sizes),
+        elements=_elements(sizes),
         element_bytes=_BYTES.get(entry["input_dtypes"][0] if entry["input_dtypes"] else "", 1),
         is_flat=all(len(size) <= 1 for size in sizes),
         at_s=entry["time_created_ns"] / 1e9,
         peer=int(peers[1]) if peers else -1,
         lasted_s=entry["duration_ms"] / 1e3 if "duration_ms" in entry else None,
-        received=sum(prod(size) for size in entry.get("output_sizes", ())),
+        received=_elements(entry.get("output_sizes", ())),
     )
+
+
+def _whole(number: object) -> int:
+    """A whole number as JSON has it, which `orjson` reads in 64 bits."""
+    if not isinstance(number, int):
+        raise TypeError(f"{str(number)[:20]!r} is no whole number of 64 bits")
+    return number
+
+
+def _elements(sizes: Iterable[Sequence[int]]) -> int:
+    elements = sum(prod(size[: _MOST_DIMENSIONS + 1]) for size in sizes)
+    if not 0 <= elements < 2**63:
+        raise ValueError("its tensors have more than 64 bits of elements")
+    return elements
 
 
 def _typical_step(

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from dally.atomic_file import read_plain
 from dally.errors import InputError
 from dally.profiles.schema import Env, Reduced
 from profiler.messages import Failed, Finished, Line, Started, Trained, parse_line
 from profiler.spec import MeasurementRun
 
+_MOST_BYTES = 2**28
 _ORDER = "lines must be one run, one started, then what was found, and finished last if at all"
 
 
@@ -70,7 +72,7 @@ def read_raw(path: Path) -> RawRun:
 
 def _read_lines(path: Path) -> list[Line]:
     try:
-        *whole, last = path.read_bytes().split(b"\n")
+        *whole, last = read_plain(path, _MOST_BYTES).split(b"\n")
     except OSError as error:
         raise InputError(f"raw file {path} cannot be read: {error.strerror or error}") from error
     lines = []

@@ -49,7 +49,7 @@ def pyslurm_problem() -> str:
     """
     try:
         probe = subprocess.run(
-            (sys.executable, "-c", _PROBE),
+            (sys.executable, "-P", "-c", _PROBE),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

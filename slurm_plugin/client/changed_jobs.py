@@ -2,10 +2,13 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
+from statistics import fmean
 
 from slurm_plugin.client.job_json import Records, job_state
 from slurm_plugin.client.job_text import (
@@ -35,8 +38,20 @@ REASONS_S = 60.0
 _MOST_CHANGED = 500
 """From more changed jobs on all are read by JSON: scontrol takes 1.5 ms for each of them."""
 
-_COMPARED = 20
-"""Of so many jobs what scontrol says is compared with JSON."""
+_OF_EACH_USER = 100
+"""So many changed jobs of a user are read at a look, beside those that just got nodes; the rest at the next.
+
+So nobody makes looks slow for others.
+"""
+
+_COMPARED = (20, 3)
+"""Of so many users, and so many jobs of each, what scontrol says is compared with JSON."""
+
+_MOST_AGREE = 0.5
+"""Lines do for jobs of a kind once so many of users' jobs are shown by them as JSON does."""
+
+_SAYS_NOTHING = dict.fromkeys(("admin_comment", "Comment", "Name", "Licenses", "nice", "Reason"), "")
+"""Columns that users, or Dally, often change and that say nothing of details."""
 
 Squeue = Callable[[str, Callable[[], object]], str]
 """Prints all jobs in a form, and calls a function once it has them all from slurmctld."""
@@ -65,8 +80,8 @@ class ChangedJobs:
     """Looks at all jobs by lines, and at changed ones in detail.
 
     All that changes by itself is in the lines, which are of one moment. So no two jobs are ever shown on
-    the same GPUs because one of them was read later than the other. Versions of Slurm differ: until lines
-    have shown jobs as JSON does, those on GPUs and the others, both are read at each look.
+    the same GPUs because one of them was read later than the other. Versions of Slurm differ: until scontrol
+    has said of most jobs what JSON does, of those on GPUs and of the others, JSON is read at each look.
 
     Args:
         squeue: Prints all jobs in a form that `squeue_format` gives; calls a function once it has them.
@@ -89,6 +104,7 @@ class ChangedJobs:
         self._reasons_read_s = float("-inf")
         self._looks = 0
         self._agreed: set[bool] = set()
+        self._late: set[int] = set()
 
     def look(self) -> Records:
         """All jobs."""
@@ -118,15 +134,16 @@ class ChangedJobs:
     def _take(self, text: str, key: str, said_before: Mapping[int, str]) -> Records:
         """All jobs, by what squeue printed and what scontrol said of some beside it."""
         lines = self._lines.read(text, key)
-        due = [number for number, line in lines.items() if self._is_due(number, line)]
+        due, late = self._due(lines)
         kinds = {job_state(state) in HOLDS_GPUS for state in {line["State"] for line in lines.values()}}
         by_json = len(due) > _MOST_CHANGED or not kinds or not kinds <= self._agreed
-        if by_json or self._needs_reasons(lines.values()):
-            details = self._read_fully(lines)
+        if by_json or self._needs_reasons(lines.values()) or self._needs_details(lines):
+            details, late = self._read_fully(lines), set()
         else:
-            said = {number: each for number, each in said_before.items() if number in lines}
+            said = {number: each for number, each in said_before.items() if number in lines.keys() - late}
             said.update(zip(due, self._said(due), strict=True))
             details = {number: read_details(each, lines[number]) for number, each in said.items()}
+        self._late = late
         stays = {
             number: known
             for number, known in self._known.items()
@@ -154,11 +171,33 @@ class ChangedJobs:
         held = {job.job_id for jobs in records.values() for job in jobs if job.hold is Hold.ADMIN}
         return held & asked
 
+    def _due(self, lines: Mapping[int, Line]) -> tuple[list[int], set[int]]:
+        """The jobs whose details are to be read now, and those that wait for a later look."""
+        due: list[int] = []
+        late: set[int] = set()
+        counts: Counter[str] = Counter()
+        for number, line in lines.items():
+            if self._is_due(number, line):
+                may_wait = not self._got_nodes(number, line)
+                counts[line["UserName"]] += may_wait
+                if may_wait and counts[line["UserName"]] > _OF_EACH_USER:
+                    late.add(number)
+                else:
+                    due.append(number)
+        return due, late
+
     def _is_due(self, number: int, line: Line) -> bool:
         known = self._known.get(number)
-        if known is None or not known.settled:
+        if known is None or not known.settled or number in self._late:
             return True
         return known.line is not line and _without_our_words(known.line) != _without_our_words(line)
+
+    def _got_nodes(self, number: int, line: Line) -> bool:
+        """Whether a job may hold GPUs of which its details do not tell."""
+        known = self._known.get(number)
+        if job_state(line["State"]) not in HOLDS_GPUS:
+            return False
+        return known is None or any(known.line[column] != line[column] for column in ("State", "NodeList"))
 
     def _said(self, numbers: Sequence[int]) -> Sequence[str]:
         return self._show_jobs(numbers) if numbers else ()
@@ -171,11 +210,15 @@ class ChangedJobs:
         is_same = known is not None and known.line is line and number not in read
         if known is not None and is_same and known.jobs and known.jobs[0].reason == reason:
             return known
-        before = known.details if known else JobDetails()
+        array = self._known.get(int(line["ArrayJobID"]))  # of which it may have been a task until now
+        source = known or array
+        before = source.details if source else JobDetails()
         # None: it has left or moved on since squeue was asked, and the next look tells.
         details = read.get(number, before) or before
         settled = number not in read or read[number] is not None
-        jobs = jobs_of(line, details, reason)
+        # One that is new and late is not shown: it might start where it must not.
+        is_hidden = number in self._late and not (source and source.jobs)
+        jobs = () if is_hidden else jobs_of(line, details, reason)
         if known is not None and known.jobs == jobs:  # read anew, and as it was: the same objects
             jobs = known.jobs
         return _Known(line, details, jobs, settled, is_certain)
@@ -193,34 +236,43 @@ class ChangedJobs:
             for line in described
         )
 
+    def _needs_details(self, lines: Mapping[int, Line]) -> bool:
+        """Whether JSON must be read for jobs of which scontrol did not tell: it is once in a while."""
+        return self._clock() >= self._reasons_read_s + REASONS_S and any(
+            not known.settled and lines.get(number) is known.line for number, known in self._known.items()
+        )
+
     def _read_fully(self, lines: Mapping[int, Line]) -> dict[int, JobDetails | None]:
         """The details of all jobs, by JSON."""
         records = self._full()
         self._learn_reasons(records, lines)
         details: dict[int, JobDetails | None] = dict.fromkeys(lines)
-        same: dict[bool, dict[int, bool]] = {True: {}, False: {}}
+        read: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
         for number, line in lines.items():
             if jobs := records.get(number):
                 shown = jobs_of(line, JobDetails.of(jobs[0]), "")
                 if shown and (shown[0].state, shown[0].nodes) == (jobs[0].state, jobs[0].nodes):
                     details[number] = JobDetails.of(jobs[0])
-                    holds = job_state(line["State"]) in HOLDS_GPUS
-                    same[holds][number] = [*map(_compared, shown)] == [*map(_compared, jobs)]
-        for holds, compared in same.items():
-            if holds not in self._agreed and compared and all(compared.values()):
-                self._agree(holds, {number: lines[number] for number in [*compared][:_COMPARED]}, details)
+                    read[jobs[0].state in HOLDS_GPUS].setdefault(line["UserName"], []).append(number)
+        for holds, of_users in read.items():
+            if holds not in self._agreed and of_users and self._agree(of_users, lines, records):
+                self._agreed.add(holds)
         return details
 
     def _agree(
-        self, holds: bool, lines: Mapping[int, Line], details: Mapping[int, JobDetails | None]
-    ) -> None:
-        """From here on lines do for jobs on GPUs, or for others, if scontrol says of some what JSON says."""
-        said = self._show_jobs([*lines])
-        if all(
-            read_details(text, line) == details[number]
-            for text, (number, line) in zip(said, lines.items(), strict=True)
-        ):
-            self._agreed.add(holds)
+        self, of_users: Mapping[str, Sequence[int]], lines: Mapping[int, Line], records: Records
+    ) -> bool:
+        """Whether lines and scontrol say what JSON says, of the jobs of most users: no single one decides."""
+        users, most = _COMPARED
+        asked = [each for numbers in islice(of_users.values(), users) for each in numbers[:most]]
+        agrees: dict[str, list[bool]] = {}
+        for number, said in zip(asked, self._show_jobs(asked), strict=True):
+            line, jobs = lines[number], records[number]
+            details = read_details(said, line)
+            shown = jobs_of(line, details, "") if details == JobDetails.of(jobs[0]) else ()
+            same = [*map(_compared, shown)] == [*map(_compared, jobs)]
+            agrees.setdefault(line["UserName"], []).append(same)
+        return fmean(map(fmean, agrees.values())) >= _MOST_AGREE
 
     def _learn_reasons(self, records: Records, lines: Mapping[int, Line]) -> None:
         self._reasons_read_s = self._clock()
@@ -236,8 +288,8 @@ def _may_be_read_again(known: _Known) -> bool:
 
 
 def _without_our_words(line: Line) -> dict[str, str]:
-    """A line without the comment in which Dally tells users why jobs wait: it says nothing of details."""
-    return {**line, "admin_comment": ""}
+    """A line without what often changes and says nothing of details."""
+    return {**line, **_SAYS_NOTHING}
 
 
 def _compared(job: SlurmJob) -> SlurmJob:

@@ -26,6 +26,9 @@ _STATES = {
 }
 """Names by state; of several that a job has, the first found here decides."""
 
+NONE = ("(null)", "N/A")
+"""What squeue prints for no text; where a user writes it, it counts as none in JSON, too."""
+
 RESERVATION_OVER = "ReservationDeleted"
 """The reason of a job that Slurm itself holds, as the reservation that it asked for is over."""
 
@@ -277,7 +280,7 @@ _expand: Callable[[str], tuple[str, ...]] = lru_cache(maxsize=4096)(expand)
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and value not in NONE else ""
 
 
 def _number(value: Any) -> float | None:

@@ -14,6 +14,7 @@ from math import inf
 from slurm_plugin.client.job_json import (
     HOLDS,
     LAUNCH_FAILED,
+    NONE,
     REQUEUED_HELD,
     RESERVATION_OVER,
     at_most,
@@ -64,7 +65,6 @@ _NUL = GENUINE = "\0"
 
 _SIGNED = re.compile(r"-?\d{1,10}", re.ASCII)
 _WORD = re.compile("[A-Za-z]+")
-_NONE = ("(null)", "N/A")
 _GUESSES = {REQUEUED_HELD: "JobHeldUser", LAUNCH_FAILED: "JobHeldUser"}
 """The reason behind a description, unless a person has held the job since."""
 
@@ -290,7 +290,7 @@ def _job(line: Line, details: JobDetails, reason: str) -> SlurmJob:
         requeued_held=waits and is_requeued_held(line["State"], line["Reason"]),
         user=text("UserName"),
         account=text("Account"),
-        job_name=line["Name"],
+        job_name=text("Name"),
         qos=text("QOS"),
         nice=int(line["nice"]) if _SIGNED.fullmatch(line["nice"]) else 0,
         licenses=text("Licenses"),
@@ -346,4 +346,4 @@ def _status(text: str) -> int:
 
 
 def _text(value: str) -> str:
-    return "" if value in _NONE else value
+    return "" if value in NONE else value

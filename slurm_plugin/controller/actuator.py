@@ -8,11 +8,11 @@ from dally.jobs.job import JobKind
 from dally.plan import Migrate, Plan, Preempt, Resize, Start, Wait
 from dally.scheduling.scheduler import wait_facts
 from dally.words import span
-from slurm_plugin.client.orders import Order, ReleaseOnNodes, ReleaseToSlurm, Requeue, Reserve, Signal
+from slurm_plugin.client.orders import Order, ReleaseOnNodes, Requeue, Reserve, Signal
 from slurm_plugin.client.slurm import Slurm, SlurmJob, SlurmNode, State
 from slurm_plugin.config import Config
 from slurm_plugin.controller.companions import CompanionStep
-from slurm_plugin.controller.failed_starts import longer
+from slurm_plugin.controller.corrections import Corrections
 from slurm_plugin.controller.job_requests import has_exact_nodes, min_cpus
 from slurm_plugin.controller.maintenance import leave_reason
 from slurm_plugin.controller.managed_job import (
@@ -51,15 +51,6 @@ Nodes that could not tell it try again after 15 s. A busy slurmctld may not answ
 once more.
 """
 
-_MOST_CORRECTIONS = 200
-"""At once; more of them come with the next view, so a huge array of one user keeps nobody waiting."""
-
-_REFUSED_AGAIN_S = 60.0
-"""A correction that Slurm refuses is tried after a second, then after twice as long each time, up to this.
-
-Slurm may refuse it for good, as of a job with more tasks than its partition has CPUs.
-"""
-
 
 class Actuator:
     """Turns decisions into orders.
@@ -93,22 +84,16 @@ class Actuator:
         self._transitions = reconciler.transitions
         self._limits = limits
         self._refusals: dict[tuple[str, str], str] = {}
-        self._put_off: dict[Order, tuple[int, float]] = {}
+        self._corrections = Corrections()
         self._steps: dict[str, CompanionStep] = {}
         self._half_done: dict[str, tuple[Resize, float]] = {}
 
     def apply_corrections(self, now: float) -> None:
-        """Order what the last view of Slurm calls for; jobs that are released to Slurm come last."""
-        corrections, self._reconciler.corrections = self._reconciler.corrections, []
-        put_off = {order: self._put_off[order] for order in corrections if order in self._put_off}
-        orders = [order for order in corrections if order not in put_off or now >= put_off[order][1]]
-        orders.sort(key=lambda order: isinstance(order, ReleaseToSlurm))
-        orders = orders[:_MOST_CORRECTIONS]
-        for order, refusal in zip(orders, self._order("correct", orders, now), strict=True):
-            times, _ = put_off.pop(order, (0, now))
-            if refusal is not None:
-                put_off[order] = times + 1, now + min(_REFUSED_AGAIN_S, longer(1.0, times + 1))
-        self._put_off = put_off
+        """Order what the last view of Slurm calls for."""
+        wanted, self._reconciler.corrections = self._reconciler.corrections, []
+        cluster = self._reconciler.conditions.configured() if wanted else None
+        orders = self._corrections.due(wanted, self._reconciler.all_seen, cluster, now)
+        self._corrections.answered(orders, self._order("correct", orders, now), now)
 
     # Stopping jobs.
 

@@ -18,6 +18,7 @@ from slurm_plugin.controller.node_sets import with_nodes_of_now
 from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.start_conditions import StartConditions
+from slurm_plugin.controller.taken_back import TakenBack
 from slurm_plugin.controller.transitions import JobTransitions, Log
 
 
@@ -51,6 +52,7 @@ class Admission:
 
     Attributes:
         limit_use: What is taken of limits and licences, pending starts included.
+        taken_back: Starts that users take back.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Admission:
         self._reader, self._conditions, self._pending_starts = reader, conditions, pending_starts
         self._requeues, self._config, self._log = requeues, config, log
         self.limit_use = conditions.limit_use(-inf)
+        self.taken_back = TakenBack(config.backoff_s)
         self._seen: Mapping[str, SlurmJob] = {}
         self._before: Mapping[str, SlurmJob] = {}
 
@@ -165,8 +168,13 @@ class Admission:
             return _Obstacle(f"Slurm shows it as {job.state_name}", held=held)
         if why := ineligible_reason(managed, job, slots, now, seen):
             return _Obstacle(why, held=job.hold is Hold.ADMIN or managed.held_by_its_user)
-        why, until_s = self._requeues.pause(managed.job_id, now)
-        return _Obstacle(why, until_s) if why else None
+        for why, until_s in (
+            self._requeues.pause(managed.job_id, now),
+            self.taken_back.pause(managed.job.user, now),
+        ):
+            if why:
+                return _Obstacle(why, until_s)
+        return None
 
     def _refused(
         self,

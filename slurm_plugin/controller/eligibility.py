@@ -26,12 +26,18 @@ _SINGLETON = re.compile(r"singleton(?:\([a-z]+\))?")
 class SeenJobs:
     """The jobs of one look, as others depend on them.
 
+    Thousands of jobs may wait for the same thousands, so what is found is kept, by each dependency's text.
+
     Attributes:
         by_id: All jobs that Slurm knows, by number.
     """
 
     def __init__(self, jobs: Mapping[str, SlurmJob]) -> None:
         self.by_id = jobs
+        self._unwanted: dict[tuple[str, str], SlurmJob | None] = {}
+        self._why_never: dict[str, SlurmJob | None] = {}
+        self._satisfied: dict[tuple[str, bool], bool] = {}
+        self._all_ended: dict[str, bool] = {}
 
     @cached_property
     def tasks_of(self) -> Mapping[str, list[SlurmJob]]:
@@ -48,6 +54,59 @@ class SeenJobs:
         left = [job for job in self.by_id.values() if not _has_ended(job)]
         left.sort(key=lambda job: (job.state is State.PENDING, job.arrival[1]), reverse=True)
         return {(job.user, job.job_name): job.job_id for job in left}
+
+    def satisfy(self, dependency: str, is_first: bool) -> bool:
+        """Whether they satisfy a dependency for certain.
+
+        Args:
+            dependency: The dependency as Slurm shows it.
+            is_first: The job that depends is the first of its name, as `singleton` wants.
+        """
+        known, key = self._satisfied, (dependency, is_first)
+        if key not in known:
+            enough = any if "?" in dependency else all
+            known[key] = enough(self._satisfy(part, is_first) for part in re.split("[,?]", dependency))
+        return known[key]
+
+    def _satisfy(self, part: str, is_first: bool) -> bool:
+        """Whether they satisfy one part of a dependency."""
+        if _SINGLETON.fullmatch(part):
+            return is_first
+        if found := _ON_ARRAY.fullmatch(part):
+            if found[1] not in self._all_ended:
+                tasks = self.tasks_of.get(found[1], [])
+                self._all_ended[found[1]] = bool(tasks) and all(map(_has_ended, tasks))
+            return self._all_ended[found[1]]
+        found = _ON_JOB.fullmatch(part)
+        other = self.by_id.get(found[2]) if found else None
+        if not found or other is None:
+            return False
+        if found[1] == "after":
+            return other.state is not State.PENDING
+        completed = other.state_name == "COMPLETED"
+        return _has_ended(other) and (found[1] == "afterany" or completed == (found[1] == "afterok"))
+
+    def why_never(self, dependency: str) -> SlurmJob | None:
+        """The first job whose end keeps a dependency, all parts of which count, from ever being satisfied."""
+        known = self._why_never
+        if dependency not in known:
+            ends = (self._first_unwanted(*each) for each in dict.fromkeys(_ON_JOBS.findall(dependency)))
+            known[dependency] = next(filter(None, ends), None)
+        return known[dependency]
+
+    def _first_unwanted(self, kind: str, number: str) -> SlurmJob | None:
+        """The first job of a number, or task of its array, that has ended otherwise than is wanted."""
+        known, key = self._unwanted, (kind, number)
+        if key not in known:
+            alone = self.by_id.get(number)
+            others = [*self.tasks_of.get(number, ()), *([alone] if alone else ())]
+            otherwise = (
+                other
+                for other in others
+                if (other.state_name == "COMPLETED") == (kind == "afternotok") and _has_ended(other)
+            )
+            known[key] = next(otherwise, None)
+        return known[key]
 
 
 def ineligible_reason(
@@ -102,25 +161,12 @@ def satisfied(job: SlurmJob, jobs: SeenJobs) -> bool:
     such a job is released, it looks at once. How all tasks of an array ended is left to it: it may have
     forgotten some.
     """
-    parts = dict.fromkeys(re.split("[,?]", job.dependency))
-    return (any if "?" in job.dependency else all)(_is_satisfied(part, job, jobs) for part in parts)
-
-
-def _is_satisfied(part: str, job: SlurmJob, jobs: SeenJobs) -> bool:
-    """Whether one of a job's dependencies is satisfied for certain."""
-    if _SINGLETON.fullmatch(part):
-        return not job.array_id and jobs.first_of_name[job.user, job.job_name] == job.job_id
-    if found := _ON_ARRAY.fullmatch(part):
-        tasks = jobs.tasks_of.get(found[1], [])
-        return bool(tasks) and all(map(_has_ended, tasks))
-    found = _ON_JOB.fullmatch(part)
-    other = jobs.by_id.get(found[2]) if found else None
-    if not found or other is None:
-        return False
-    if found[1] == "after":
-        return other.state is not State.PENDING
-    completed = other.state_name == "COMPLETED"
-    return _has_ended(other) and (found[1] == "afterany" or completed == (found[1] == "afterok"))
+    is_first = (
+        "singleton" in job.dependency
+        and not job.array_id
+        and jobs.first_of_name.get((job.user, job.job_name)) == job.job_id
+    )
+    return jobs.satisfy(job.dependency, is_first)
 
 
 def _has_ended(job: SlurmJob) -> bool:
@@ -143,13 +189,8 @@ def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: SeenJobs) -> str:
         )
     if "?" in job.dependency:  # any one of them is enough
         return ""
-    for kind, number in dict.fromkeys(_ON_JOBS.findall(job.dependency)):
-        alone = jobs.by_id.get(number)
-        for other in [*jobs.tasks_of.get(number, ()), *([alone] if alone else ())]:
-            unwanted = (other.state_name == "COMPLETED") == (kind == "afternotok")
-            if unwanted and _has_ended(other):
-                return f"{words}, and job {other.job_id} is {other.state_name}"
-    return ""
+    other = jobs.why_never(job.dependency)
+    return f"{words}, and job {other.job_id} is {other.state_name}" if other else ""
 
 
 def array_slots(jobs: Collection[SlurmJob], managed_jobs: Mapping[str, ManagedJob]) -> Counter[str]:

@@ -132,6 +132,9 @@ class Journal:
     def _open(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for path, mode in ((self._path.parent, 0o700), (self._path, 0o600)):
+                if path.exists() and path.stat().st_mode & 0o077:
+                    path.chmod(mode)  # who may read a journal may lock it, too, and so stop the controller
             self._lock = _locked(self._path.parent / "lock")
         except OSError as error:
             raise JournalError(f"cannot open the journal {self._path}: {error}") from error

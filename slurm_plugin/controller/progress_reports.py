@@ -27,10 +27,18 @@ ReadReports = Mapping[str, ProgressReport | InputError]
 
 @dataclass(frozen=True, slots=True)
 class ProgressFile:
-    """One job's file, and the user to whom it must belong."""
+    """One job's file.
+
+    Attributes:
+        path: Where it is.
+        user: To whom it must belong.
+        job_id: The number that must stand in it, and then the path may be no link: others know where the
+            recorder writes; empty: it is as the user chose.
+    """
 
     path: str
     user: str
+    job_id: str = ""
 
 
 class _Reading:
@@ -99,13 +107,14 @@ def read_report(file: ProgressFile) -> ProgressReport:
             what is at a path that the user might not see.
     """
     try:
-        with open_plain(file.path, pwd.getpwnam(file.user).pw_uid) as opened:
+        owner = pwd.getpwnam(file.user).pw_uid
+        with open_plain(file.path, owner, follow=not file.job_id) as opened:
             data, written_s = opened.read(MOST_BYTES + 1), os.fstat(opened.fileno()).st_mtime
     except KeyError:
         raise InputError(f"this machine does not know its user {file.user}") from None
     except OSError:
         raise InputError("it is no plain file of the job's user, or the controller may not read it") from None
-    return parse_report(data, written_s)
+    return parse_report(data, written_s, file.job_id)
 
 
 EVERY_S = 30.0
@@ -141,7 +150,11 @@ class ProgressReports:
         }
         self._missed = {job_id: run_s for job_id, run_s in self._missed.items() if job_id in running}
         wanted = {
-            job_id: ProgressFile(of_job(managed.request.progress, job_id), managed.job.user)
+            job_id: ProgressFile(
+                of_job(managed.request.progress, job_id),
+                managed.job.user,
+                job_id if managed.request.progress.endswith(STEP_FILE) else "",
+            )
             for job_id, managed in running.items()
         }
         for job_id, found in self._files.look(wanted).items():

@@ -50,6 +50,7 @@ from slurm_plugin.controller.pending_starts import PendingStarts
 from slurm_plugin.controller.requeues import ForeignRequeues
 from slurm_plugin.controller.segment_watch import SegmentWatch
 from slurm_plugin.controller.start_conditions import StartConditions
+from slurm_plugin.controller.taken_back import taken_back
 from slurm_plugin.controller.time_limits import save_at_s
 from slurm_plugin.controller.transitions import JobTransitions, Log
 from slurm_plugin.controller.unavailable_gpus import (
@@ -275,19 +276,8 @@ class Reconciler:
         """Slurm shows it in the queue: it lost its GPUs, its start failed, or it waits as before."""
         if isinstance(managed.phase, ON_GPUS):
             self._lost_gpus(managed, job, now, requeued)
-        elif isinstance(managed.phase, StartingPhase):
-            if requeued and not managed.requeued_held:
-                self.admission.start_failed(managed, now, job.reason or "Slurm put it back")
-            elif job.hold is not Hold.NONE:  # it was not released, or slurmctld forgot that it was
-                self._note_left_nodes(managed, now, forgotten=not requeued)
-                self.transitions.start_interrupted(managed, now)
-            elif failed_starts.hints_at_segment(job.reason, self.conditions.blocks):
-                self._release(managed, now, failed_starts.WITH_SEGMENT, to_slurm=True)
-                return
-            elif now >= managed.phase.until_s or failed_starts.is_hopeless(job.reason):
-                self.admission.start_failed(managed, now, job.reason or failed_starts.LATE)
-            else:
-                return
+        elif isinstance(managed.phase, StartingPhase) and not self._has_failed(managed, job, now, requeued):
+            return
         if isinstance(managed.phase, ReleasedPhase):
             self._observe_released(managed, job, now)
         elif self._shadow:
@@ -304,6 +294,36 @@ class Reconciler:
                 self.corrections.append(_rehold(job))
             else:
                 self._release(managed, now, "somebody released it; Slurm schedules it")
+
+    def _has_failed(self, managed: ManagedJob, job: SlurmJob, now: float, requeued: bool) -> bool:
+        """Whether a job that Slurm still shows in the queue does not start after all."""
+        if requeued and not managed.requeued_held:
+            self.admission.start_failed(managed, now, job.reason or "Slurm put it back")
+        elif (
+            job.hold is not Hold.NONE
+        ):  # it was not released, slurmctld forgot that it was, or a person did it
+            by_user = job.hold is Hold.USER and self._asks_to_be_held(job)
+            if by_user:
+                self.admission.taken_back.note(job.user, now)
+            is_known = requeued or by_user or job.hold is Hold.ADMIN
+            self._note_left_nodes(managed, now, forgotten=not is_known)
+            self.transitions.start_interrupted(managed, now)
+        elif why := taken_back(job, self._before.get(job.job_id), now):
+            self.admission.taken_back.note(job.user, now)
+            self.admission.start_failed(managed, now, why)
+        elif failed_starts.hints_at_segment(job.reason, self.conditions.blocks):
+            self._release(managed, now, failed_starts.WITH_SEGMENT, to_slurm=True)
+            return False
+        elif now >= managed.phase.until_s or failed_starts.is_hopeless(job.reason):
+            self.admission.start_failed(managed, now, job.reason or failed_starts.LATE)
+        else:
+            return False
+        return True
+
+    def _asks_to_be_held(self, job: SlurmJob) -> bool:
+        """Whether job_submit.lua has noted that its user holds a job."""
+        request = self._reader.request(job)
+        return request is not None and request.held
 
     def _untie(self, managed: ManagedJob, job: SlurmJob) -> None:
         """Clear the nodes and the reservation that a held job has from Dally; what a person set stays."""

@@ -118,6 +118,13 @@ class StartConditions:
 
     # Nodes.
 
+    def configured(self) -> object:
+        """What the cluster is made of, whoever uses it and whatever is down; equal while that stays."""
+        return self.partitions, [
+            (node.name, node.partitions, node.cpus, node.gpus, node.memory_mb, node.features)
+            for node in self.room.nodes.values()
+        ]
+
     def narrowed(self, managed: ManagedJob, demand: int, now: float) -> tuple[Job, str]:
         """A waiting job with the nodes that it may use now; why it may not start, if these are too few.
 

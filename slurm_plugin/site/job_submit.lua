@@ -57,12 +57,16 @@ local function number(value)
   return value
 end
 
--- The text behind the mark and the user's own words; nil and all of it where there is no mark.
+-- The text behind the mark and the user's own words; nil and all of it where there is no mark. Further marks
+-- behind the first are nobody's words: without the first they would count.
 local function split(comment)
+  local said, words_at = nil, 1
   comment = comment or ""
-  if comment:sub(1, #MARK) ~= MARK then return nil, comment end
-  local said, words = comment:match("^(%S*)%s*(.*)$")
-  return said:sub(#MARK + 1), words
+  while comment:sub(words_at, words_at + #MARK - 1) == MARK do
+    local mark, next_at = comment:match("^(%S*)%s*()", words_at)
+    said, words_at = said or mark:sub(#MARK + 1), next_at
+  end
+  return said, comment:sub(words_at)
 end
 
 local function join(mark, words)
@@ -319,6 +323,9 @@ local function modify(job, record, part_list, uid)
   local settings = site()
   if settings.exempt[uid] then return slurm.SUCCESS end
   if is_fenced(job) then return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR end
+  local mark = split(job.comment)
+  local keeps_hold = mark and mark:match("^held=[01]$") and split(record.admin_comment)
+  if mark and not keeps_hold then return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR end
   local ours = (record.admin_comment or ""):sub(1, #MARK) == MARK
   if settings.mode ~= "hold" or not ours then return slurm.SUCCESS end
   local held = split(record.comment) == "held=1"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dally import __version__
+from dally.atomic_file import user_name
 from dally.errors import DallyError, InputError
 from dally.progress import BATCHING, FILE, STEP_FILE
 from dally.words import clean
@@ -54,7 +55,7 @@ Submits a batch job whose nodes and start Dally decides. Prints what sbatch prin
   --copies=N                most copies that may train side by side, each on a node of its own; what it asks
                             sbatch for is one copy: --nodes=1 --gpus-per-node=N
   --progress=FILE           the job reports in this file how far it is; %j stands for its number
-  --learn=FOLDER            record what its ranks send, for `profile-models learn FOLDER/JOB`
+  --learn=FOLDER            record what its ranks send, for `profile-models learn FOLDER/USER/JOB`
   --companion-of=JOB        ranks of this elastic job of yours, by which Dally makes it larger and smaller
   --dry-run                 show the command and what Dally understood, submit nothing
   --help, --version         this text, the version of Dally
@@ -93,7 +94,7 @@ def main() -> None:
             return
         outcome = decide(submission, os.urandom(8).hex())
         for note in (*overlooked(submission), *outcome.notes):
-            print(f"dally-sbatch: {note}", file=sys.stderr)
+            print(f"dally-sbatch: {clean(note)}", file=sys.stderr)
         if "dry-run" in submission.asked:
             told = f"{shlex.join(outcome.command)}\n{_understood(outcome.request, submission)}\n"
             sys.stdout.buffer.write(os.fsencode(told))  # the words of the user may be no text
@@ -132,7 +133,7 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
     reason, told = ask_controller(config)
     comment = submission.settings.get("comment") or ""
     variables = {FILE: request.progress} if request.progress else {}
-    folder = learn_folder(submission) or (Path(config.learn) if config.learn else None)
+    folder = _learn_folder(submission)
     if folder is not None and not (request.progress or request.companion_of):
         request = replace(request, progress=os.path.normpath(folder / STEP_FILE))
         variables[recorder.STEPS_VARIABLE] = request.progress
@@ -162,14 +163,15 @@ def decide(submission: Submission, tag: str) -> SubmissionOutcome:
 
 
 def _learn_folder(submission: Submission) -> Path | None:
-    """Where the records of the job's ranks go, as its user or the site says; None if it is not recorded."""
-    if folder := learn_folder(submission):
-        return folder
-    try:
-        site = load_config().learn
-    except InputError:
-        return None
-    return Path(site) if site else None
+    """The user's folder in that for records, which he or the site names; None if the job is not recorded."""
+    folder = learn_folder(submission)
+    if folder is None:
+        try:
+            site = load_config().learn
+        except InputError:
+            return None
+        folder = Path(site) if site else None
+    return folder and folder / (submission.settings.get("uid") or user_name(os.geteuid()))
 
 
 def _with(submission: Submission, added: Sequence[str]) -> tuple[str, ...]:

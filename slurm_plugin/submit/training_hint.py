@@ -9,6 +9,7 @@ from math import ceil, prod
 from pathlib import Path
 from types import MappingProxyType
 
+from dally.atomic_file import open_plain, read_within
 from dally.errors import InputError
 from dally.jobs.training_plan import TrainingPlan, plan_parts, plan_text
 from dally.profiles.parallel.transformer import MODELS, is_transformer
@@ -141,8 +142,8 @@ def _fewest_gpus(parts: Mapping[str, str]) -> int:
 def _reader(folder: str | None) -> Callable[[str], str | None]:
     def read(name: str) -> str | None:
         try:
-            with open(Path.cwd() / (folder or "") / name, encoding="utf-8") as file:
-                return file.read(_LARGEST_FILE)
+            with open_plain(Path.cwd() / (folder or "") / name) as file:
+                return read_within(file, _LARGEST_FILE).decode()
         except (OSError, ValueError):
             return None
 

@@ -7,6 +7,7 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from dally.commands.terminal import say
 from simulator.comparison import table_console
 from testbed.fidelity.comparison import compare
 from testbed.fidelity.live_run import find_runs, read_live_run
@@ -61,11 +62,12 @@ def command(folders: tuple[Path, ...], contention: bool, as_json: bool) -> None:
             if isinstance(part, ComparisonTable):
                 _show(part)
             else:
-                click.echo(part)
+                for line in part.splitlines():
+                    say(line)
         written = ", ".join(str(comparison.run.folder / TEXT) for comparison in everything)
-        click.echo(f"written: {written}; {DATA}, {FIGURE} and the simulation are beside it")
+        say(f"written: {written}; {DATA}, {FIGURE} and the simulation are beside it")
     for reason in undrawn:
-        click.echo(f"no figure: {reason}", err=True)
+        say(f"no figure: {reason}", err=True)
 
 
 def _show(table: ComparisonTable) -> None:

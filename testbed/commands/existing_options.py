@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dally.cluster.topology import Topology
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.policies.registry import PolicySpec
 from slurm_plugin.local_cluster.cluster import Cluster
@@ -107,7 +108,7 @@ def check_rights(cluster: Cluster, policies: Sequence[PolicySpec]) -> None:
     """
     rights = import_module("testbed.remote.rights")
     if note := rights.refuse_unfit(cluster, not all(map(is_slurms_own, policies))):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 def check_reservation(existing: ExistingOptions, policies: Sequence[PolicySpec]) -> None:

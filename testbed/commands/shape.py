@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from dally.commands.terminal import say
 from dally.errors import InputError
 from dally.hosts.hosts_file import HostsFile, read_hosts_file
 from dally.hosts.ssh import each
@@ -105,7 +106,7 @@ def _on_all(hosts: Hosts, act: Callable[[str], str]) -> None:
     done = each([host.name for host in hosts.file.hosts], act)
     for said in done.values():
         if isinstance(said, str):
-            click.echo(said)
+            say(said)
     all_or_error(done)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dally.atomic_file import open_plain, own_folder, write_atomically
+from dally.atomic_file import open_plain, own_folder, read_plain, write_atomically
 
 
 def test_the_text_replaces_the_old_one_with_the_mode_asked_for(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_links_laid_in_a_shared_folder_lead_nowhere(tmp_path: Path) -> None:
         (folder / "a.txt").symlink_to(tmp_path / "b.txt")
         write_atomically(folder / "a.txt", "new", mode=None, durable=False)
     assert (shared / "stolen" / "run" / "a.txt").read_text() == "new"
-    with pytest.raises(OSError, match="Not a directory"), own_folder(shared, "17", "run"):
+    with pytest.raises(OSError, match="no folder"), own_folder(shared, "17", "run"):
         pass
     assert (os.listdir(mine), (tmp_path / "b.txt").exists()) == ([], False)
 
@@ -79,3 +79,20 @@ def test_only_a_plain_file_of_its_user_is_read(tmp_path: Path) -> None:
             open_plain(path, os.getuid())
     with pytest.raises(PermissionError, match="another user"):
         open_plain(tmp_path / "plain", os.getuid() + 1)
+    with pytest.raises(OSError, match="no plain file"):
+        open_plain(tmp_path / "link", follow=False)
+
+
+def test_an_own_pipe_is_read_and_all_has_bounds(tmp_path: Path) -> None:
+    """As of `dally trace <(sacct ...)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b"said")
+    os.close(writing)
+    assert read_plain(f"/dev/fd/{reading}") == b"said"
+    os.close(reading)
+    (tmp_path / "pipe").symlink_to("/dev/stdin")
+    (tmp_path / "sparse").touch()
+    os.truncate(tmp_path / "sparse", 2**40)
+    for name, told in (("pipe", "no plain file"), ("sparse", "more than 16,777,216 bytes")):
+        with pytest.raises(OSError, match=told):
+            read_plain(tmp_path / name)

@@ -72,8 +72,12 @@ def test_a_job_is_recorded(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_ends_the_record_alone(folder: Path) -> None:
     (folder / "file").touch()
-    for place in ("/proc/records", "/dev/full", str(folder / "file")):
-        assert_trained(python(folder, job(), variables={**RANK, "RECORDS": place}))
+    (folder / "link").symlink_to(folder)
+    for place in ("/proc/records", "/dev/full", str(folder / "file"), str(folder / "link")):
+        done = python(folder, job(), variables={**RANK, "RECORDS": place})
+        assert (done.returncode, done.stdout) == (0, "trained\n")
+        told = f"dally: nothing is recorded: {place}: it is no folder\n"
+        assert done.stderr == ("" if place.startswith("/proc") else told)
 
 
 def test_a_recorder_that_is_not_there_is_not_missed(
@@ -253,7 +257,7 @@ def test_the_first_rank_tells_how_long_its_last_steps_took(
     recorder._tell_steps_if_due()
     (file,) = (tmp_path / "records").iterdir()
     assert file.name == "steps-17_3.json"
-    report = parse_report(file.read_bytes(), 0.0)
+    report = parse_report(file.read_bytes(), 0.0, "17_3")
     assert (report.step_s, report.samples, report.t) == (1.0, 0.0, 30.0)
 
 

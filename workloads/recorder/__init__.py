@@ -11,7 +11,7 @@ INSIDE = Path(__file__).parent / "inside"
 """The folder whose `sitecustomize` every Python of the job imports."""
 
 FOLDER_VARIABLE = "DALLY_LEARN"
-"""Where the records go; a folder for each job below it, where Slurm gives a number."""
+"""The user's folder for records, which must be his own; each job has one in it, if Slurm gives a number."""
 
 STEPS_VARIABLE = "DALLY_STEPS"
 """The file in which the first rank tells how long a step takes, %j for the job's number; unset: in none."""
@@ -21,7 +21,7 @@ def environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """What is added to a job's environment so that it is recorded.
 
     Args:
-        folder: Where the records go; it need not exist.
+        folder: The user's folder for records, in one in which others may write; neither need exist.
         variables: The environment as it is.
     """
     path = variables.get("PYTHONPATH", "")

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dally.atomic_file import open_plain
 from dally.cluster.topology import Topology
 from dally.errors import DallyError, InputError
 from dally.jobs.knowledge import EXACTLY, Knowledge, Known
@@ -26,6 +27,7 @@ from dally.state import ClusterState
 
 Line = Mapping[str, Any]
 
+_LONGEST_LINE = 2**25
 _MOST = 10
 """How many differences are described."""
 
@@ -102,8 +104,8 @@ def _lines(path: Path) -> Iterator[tuple[int, Line]]:
         InputError: A line in the middle of a segment is not a JSON object.
     """
     torn = 0
-    with path.open("rb") as file:
-        for number, text in enumerate(file, 1):
+    with open_plain(path) as file:
+        for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
             if not text.strip():
                 continue
             try:

@@ -199,8 +199,8 @@ def state_folder(site: SiteFacts) -> Finding:
         return ok("hint mode keeps nothing")
     if folder is None:
         return problem(f"{path} is missing", f"mkdir -m 700 {path}, owned by the controller's user")
-    if folder.mode & 0o022:
-        return problem(f"{path} can be written by others (mode {folder.mode:o})", f"chmod 700 {path}")
+    if folder.mode & 0o077:
+        return problem(f"{path} is open to others (mode {folder.mode:o})", f"chmod 700 {path}")
     if folder.uid != site.uid:
         return warning(
             f"{path} belongs to uid {folder.uid}, you are {site.user}",

@@ -284,7 +284,7 @@ def test_bad_utf8_is_an_error_that_names_the_line(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no generator of that name; generators: dally-batch"):
         load_trace(tmp_path / "absent.csv")
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="no plain file"):
         load_trace(tmp_path)
 
 
@@ -322,3 +322,11 @@ def test_an_empty_slice_is_an_error(tmp_path: Path) -> None:
         load(tmp_path, text, start_s=5, end_s=9)
     with pytest.raises(InputError, match="the slice from 9 s to 5 s is empty"):
         load(tmp_path, text, start_s=9, end_s=5)
+
+
+def test_a_trace_that_unpacks_beyond_all_bounds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dally.traces.load._MOST_BYTES", 1_000)
+    with pytest.raises(InputError, match="more than 1,000 bytes"):
+        load(tmp_path, gzip.compress(bytes(2_000)))

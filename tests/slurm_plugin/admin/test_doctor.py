@@ -175,7 +175,7 @@ PROBLEMS: list[tuple[str, Callable[[SiteFacts], SiteFacts], str]] = [
     ),
     ("profiles", changed(profiles_error="no such set"), "no such set"),
     ("state folder", changed(state_dir=None), "/var/lib/dally is missing"),
-    ("state folder", changed(state_dir=StateFolder(900, 0o777, 10**10)), "written by others (mode 777)"),
+    ("state folder", changed(state_dir=StateFolder(900, 0o755, 10**10)), "open to others (mode 755)"),
     ("state folder", changed(state_dir=StateFolder(900, 0o700, 10**6)), "1 MB left"),
 ]
 

@@ -125,7 +125,7 @@ def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -
 
     def late_squeue(columns: str, has_all: Callable[[], object]) -> str:
         assert answered.wait(10.0)
-        slurm.put(held("10", comment="changed", excluded_nodes=("n3",)))
+        slurm.put(held("10", features="ib", excluded_nodes=("n3",)))
         return squeue(columns, has_all)
 
     changed._show_jobs, changed._squeue = show_jobs, late_squeue
@@ -133,12 +133,15 @@ def test_a_job_read_anew_beside_squeue_is_read_again_if_its_line_has_changed() -
     assert slurm.shown == [[10], [10]]
 
 
-def test_words_of_dally_make_no_job_be_read_anew() -> None:
-    slurm = cluster(held("10"))
+def test_words_of_dally_and_of_users_make_no_job_be_read_anew() -> None:
+    numbers = [str(number) for number in range(10, 1000)]
+    slurm = cluster(*map(held, numbers))
     look = settled(slurm)
     slurm.put(held("10", admin_comment="Dally: waits for GPUs"))
+    slurm.put(*(held(each, comment=each, job_name=each, nice=7) for each in numbers[1:]))
     assert look() == slurm.jobs()
-    assert slurm.shown == []
+    assert [len(some) for some in slurm.shown] == [5]  # those whose turn it is
+    assert slurm.full == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -317,13 +320,13 @@ def test_a_description_that_says_no_reason_is_looked_up_once() -> None:
     assert slurm.full == 1
 
 
-def test_where_lines_show_something_else_than_json_json_counts() -> None:
-    slurm = cluster(held("10"))
+def test_where_scontrol_says_something_else_than_json_json_counts() -> None:
+    slurm = cluster(held("10", excluded_nodes=("n3",)), held("11", excluded_nodes=("n3",)))
     changed = slurm.changed_jobs()
-    squeue = slurm.squeue
-    changed._squeue = lambda *asked: squeue(*asked).replace("gres:gpu:2", "gres:gpu:4")
+    show_jobs = slurm.show_jobs
+    changed._show_jobs = lambda some: [said.replace("n3", "n4") for said in show_jobs(some)]
     for _ in range(3):
-        changed.look()
+        assert in_order(changed.look()) == slurm.jobs()
     assert slurm.full == 3
 
 
@@ -459,9 +462,13 @@ def test_jobs_read_by_their_lines_are_what_json_shows(local_slurm: LocalSlurm) -
             ),
             ("--array=0-6:2%2", "--gpus-per-task=1", "-n3", "--mem-per-cpu=50", "-N1-3", "-p", "gpu,other"),
             ("--gres=gpu:1", ":", "-N2", "--gres=gpu:2"),
+            ("-J(null)", "--comment=N/A", "--gpus=1", "-pother", "--begin=now+1hour"),
         ):
             local_slurm.run("sbatch", *more, *options, user=ALICE)
         compare()
+        restarted = CommandLine(local_slurm.environment)
+        restarted.jobs()
+        assert restarted._changed_jobs._agreed == {False}
         (plain,) = (job.job_id for job in slurm.jobs() if job.exclusive)
         task = next(job.job_id for job in slurm.jobs() if job.array_throttle)
         start(world, NODE_JOB, "n4")

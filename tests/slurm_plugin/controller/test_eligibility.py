@@ -1,12 +1,13 @@
 """What keeps a job from starting whatever is free, in the words that its user reads."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from dally.jobs.job import CHECKPOINTED, Job
 from slurm_plugin.client.slurm import Hold, SlurmJob, State
-from slurm_plugin.controller.eligibility import SeenJobs, ineligible_reason
+from slurm_plugin.controller.eligibility import SeenJobs, ineligible_reason, never_satisfied, satisfied
 from slurm_plugin.controller.managed_job import NEW, IneligiblePhase, ManagedJob
 from slurm_plugin.request import Request
 
@@ -116,3 +117,28 @@ def test_a_dependency_counts_as_satisfied_before_slurm_looks_at_it(
     dependency: str, others: list[SlurmJob]
 ) -> None:
     assert said(dependency, *others) == ""
+
+
+class Array(list[SlurmJob]):
+    """The tasks of one array, and how often somebody went through them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[SlurmJob]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("form", ["afterok:{}_*", "afternotok:{}_*", "afterany:{}_*"])
+@pytest.mark.parametrize("own", ["", ",afterok:{}"])
+def test_however_many_jobs_wait_for_an_array_its_tasks_are_gone_through_once(form: str, own: str) -> None:
+    arrays = {array: Array([SlurmJob(f"{array}_1", 1.0, State.PENDING, "PENDING")]) for array in "12"}
+    seen = SeenJobs({})
+    seen.tasks_of = dict[str, list[SlurmJob]](arrays)
+    for number in range(50):
+        dependency = ",".join(map(form.format, arrays)) + own.format(100 + number)
+        job = SlurmJob(f"{number}", 1.0, State.PENDING, dependency=dependency)
+        managed = ManagedJob(Job(job.job_id, 5.0, 8, 100.0), Request(), IneligiblePhase(7.0, NEW))
+        assert not satisfied(job, seen)
+        assert not never_satisfied(managed, job, seen)
+    assert all(tasks.walks <= 1 for tasks in arrays.values())

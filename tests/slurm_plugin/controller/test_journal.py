@@ -408,3 +408,11 @@ def test_there_is_no_sign_of_life_without_a_journal(tmp_path: Path) -> None:
     assert read_managed_jobs(tmp_path) == {}
     with pytest.raises(JournalError, match="cannot read the journal"):
         read_events(tmp_path)
+
+
+def test_nobody_else_may_read_a_journal_and_so_lock_it(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o755)
+    (folder / NAME).touch(mode=0o644)
+    Journal(folder).close()
+    assert [path.stat().st_mode & 0o077 for path in (folder, folder / NAME)] == [0, 0]

@@ -232,8 +232,19 @@ def test_a_job_whose_file_is_now_this_and_now_that_is_told_of_once_in_a_run(worl
     assert world.site.events("progress_missing") == [("progress_missing", job)]
 
 
+def test_a_file_of_step_times_counts_for_its_own_job_alone(tmp_path: Path) -> None:
+    """The recorder's folder is one in which others may have laid links, under numbers of jobs to come."""
+    own, laid = tmp_path / "steps-47.json", tmp_path / "steps-48.json"
+    own.write_text('{"job": "47", "step_s": 5, "time": 7}')
+    laid.symlink_to(own)
+    assert read_report(ProgressFile(str(own), ME, "47")).step_s == 5
+    for path, told in ((laid, "it is no plain file of the job's user"), (own, "it is of another job")):
+        with pytest.raises(InputError, match=told):
+            read_report(ProgressFile(str(path), ME, "48"))
+
+
 def test_no_file_keeps_others_from_being_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(data: bytes, written_s: float) -> ProgressReport:
+    def fail(data: bytes, written_s: float, job_id: str) -> ProgressReport:
         return ProgressReport(written_s, 1.0 / len(data))
 
     for job, data in (("1", b""), ("2", b"1")):

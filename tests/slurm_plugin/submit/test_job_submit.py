@@ -348,11 +348,22 @@ def test_a_marked_job_that_is_not_dallys_is_not_left_held(site: LuaSite) -> None
     assert (facts["Comment"], facts["Reason"] != "JobHeldUser") == ("my words", True)
 
 
+@pytest.mark.parametrize("asked", [["--nodes=1"], ["--gpus=1", "--partition=other"]])
+def test_a_user_cannot_leave_a_mark_on_a_job_that_is_not_dallys(site: LuaSite, asked: list[str]) -> None:
+    marks = "dally:plain=1 dally:tag=aa&signal=USR2"
+    job = site.submit("--hold", *asked, f"--comment={marks} dally: my words")
+    assert (site.request(job), site.facts(job)["Comment"]) == (None, "my words")
+    for comment in (marks, "dally:", "dally:held=1"):
+        assert not site.scontrol("update", f"JobId={job}", f"Comment={comment}")
+    assert site.scontrol("update", f"JobId={job}", "Comment=other words")
+    assert (site.request(job), site.facts(job)["Comment"]) == (None, "other words")
+
+
 @pytest.mark.parametrize(
     "change",
     [
         "Priority=100000", "NodeList=n1", "Features=rack0*1", "Partition=other", "Contiguous=1",
-        "Switches=1", "AdminComment=dally:model=forged",
+        "Switches=1", "AdminComment=dally:model=forged", "Comment=dally:tag=aa",
     ],
 )  # fmt: skip
 def test_a_user_cannot_take_his_job_from_dally(site: LuaSite, change: str) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dally.atomic_file import user_name
 from slurm_plugin.request import decode
 from tests.slurm_plugin.answering import answering
 from tests.slurm_plugin.submit.stubbed_site import StubbedSite
 
+ME = user_name(os.geteuid())
 ROOT = Path(__file__).parents[3]
 MARKED = re.compile(r"--comment=dally:(\S*?)&?tag=[0-9a-f]{16}( .*)?")
 
@@ -100,7 +102,7 @@ def test_a_dry_run_says_what_is_recorded_and_that_a_job_that_keeps_its_place_is_
 ) -> None:
     done = site.submit("--dry-run", "--no-requeue", "--checkpoint-signal=USR1", "--learn=records", "job.sh")
     assert "never preempted, as --no-requeue says" in done.stdout
-    assert f"is recorded in {site.folder}/records/JOB" in done.stdout
+    assert f"is recorded in {site.folder}/records/{ME}/JOB" in done.stdout
 
 
 @pytest.mark.parametrize("option", ["--help", "-h", "--version", "-V"])
@@ -356,13 +358,13 @@ def test_a_file_without_a_scripts_name_is_refused_as_a_model_only_where_no_scrip
 def test_a_job_that_is_to_be_recorded_finds_the_recorder_on_its_path(site: StubbedSite) -> None:
     site.submit("--learn=records", "--model=vgg11", "job.sh", PYTHONPATH=f"/mine:{ROOT}")
     assert site.told == {
-        "DALLY_LEARN": str(site.folder / "records"),
-        "DALLY_STEPS": str(site.folder / "records/steps-%j.json"),
+        "DALLY_LEARN": str(site.folder / "records" / ME),
+        "DALLY_STEPS": str(site.folder / "records" / ME / "steps-%j.json"),
         "PYTHONPATH": f"{ROOT}/workloads/recorder/inside:/mine:{ROOT}",
     }
     assert "--learn" not in " ".join(site.argv)
     site.submit("--learn=~/records", "--model=vgg11", "job.sh", HOME="/home/ann")
-    assert site.told["DALLY_LEARN"] == "/home/ann/records"
+    assert site.told["DALLY_LEARN"] == f"/home/ann/records/{ME}"
 
 
 @pytest.mark.parametrize(
@@ -379,9 +381,9 @@ def test_a_job_that_does_not_get_its_environment_is_told_that_it_is_not_recorded
 def test_a_site_may_record_every_job(site: StubbedSite) -> None:
     site.configure('url = ""', 'learn = "/shared/records"')
     site.submit("--model=vgg11", "job.sh")
-    assert site.told["DALLY_LEARN"] == "/shared/records"
+    assert site.told["DALLY_LEARN"] == f"/shared/records/{ME}"
     site.submit("--model=vgg11", "--learn=mine", "job.sh")
-    assert site.told["DALLY_LEARN"] == str(site.folder / "mine")
+    assert site.told["DALLY_LEARN"] == str(site.folder / "mine" / ME)
 
 
 def test_a_plan_on_the_scripts_command_line_is_told_with_a_note(site: StubbedSite) -> None:
@@ -425,3 +427,11 @@ def test_words_that_are_no_text_are_shown_and_a_path_of_these_is_refused_in_a_li
     refused = site.submit(f"--progress=/tmp/{odd}", "job.sh")
     assert refused.returncode == 1
     assert re.fullmatch("dally-sbatch: progress file is .*, in UTF-8 .*\n", refused.stderr)
+
+
+def test_a_pipe_that_a_script_names_is_not_waited_for(site: StubbedSite) -> None:
+    os.mkfifo(site.folder / "pipe\x1b[2J.json")
+    site.write("#!/bin/sh\n#SBATCH --gpus=8\ndeepspeed x.py --deepspeed_config pipe\x1b[2J.json\n")
+    done = site.submit("job.sh")
+    assert "cannot be read" in done.stderr
+    assert "\x1b" not in done.stderr

@@ -5,7 +5,7 @@ thread of its own, and notes when the optimizer steps. It needs the standard lib
 the job has. It must never end or slow a job: whatever fails in it ends the record, and nothing else.
 
 A record is a gzip file of two lines: what the rank is, and Flight Recorder's own JSON. Each run of ranks has
-a folder below that of its job.
+a folder below that of its job, and jobs have theirs in one of their user's, as others may write beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,14 @@ class RankRecorder:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Record into this folder, or one below it for the job and one below that for the run."""
+        """Record into this user's folder, or one below it for the job and one below that for the run."""
         self.steps: deque[int] = deque(maxlen=_MOST_STEPS)
         self.sent: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
         self.received: deque[list[Any]] = deque(maxlen=_MOST_STEPS * 4)
         self.backward_passes: deque[int] = deque(maxlen=_MOST_STEPS)
         self._passes, self._within_pass = 0, False
         self._folder = folder
+        self._told = False
         self._process = os.getpid()
         self._about: dict[str, Any] = {}
         self._groups: dict[str, dict[str, Any]] = {}
@@ -213,8 +215,9 @@ class RankRecorder:
         """Write how long the last steps took, in the median: a small file."""
         times = list(self.steps)[-_MEDIAN_OF - 1 :]
         step_s = statistics.median(times[i] - times[i - 1] for i in range(1, len(times))) / 1e9
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps({"time": times[-1] / 1e9, "step_s": step_s}))
+        said = {"job": _job_number(), "time": times[-1] / 1e9, "step_s": step_s}
+        with self._own_folder(path.parent) as folder:
+            _write(folder / path.name, json.dumps(said))
 
     def write(self) -> None:
         """Write what is known now in place of what was known before."""
@@ -228,13 +231,26 @@ class RankRecorder:
                 "parameters": self._parameters(),
                 "backward_passes": statistics.median_low(self.backward_passes or [0]),
             }
-            with _FILES["own_folder"](self._folder, *job_folder(os.environ).parts) as folder:
+            with self._own_folder(self._folder, *job_folder(os.environ).parts) as folder:
                 path = folder / f"rank-{about['rank']:05}.json.gz"
                 if not self.steps and path.exists():
                     return  # a program that trains nothing, after one that did
                 trace, about["lacks"] = _remembered_collectives()
                 about["written_ns"] = time.time_ns()
                 _write(path, gzip.compress(json.dumps(about).encode() + b"\n" + trace, compresslevel=3))
+
+    @contextmanager
+    def _own_folder(self, users: Path, *names: str) -> Iterator[Path]:
+        """A folder of this user's below the one that is to be his; told once if somebody else has it."""
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(_FILES["own_folder"](users.parent, users.name, *names))
+            except PermissionError as error:
+                if not self._told and self._about.get("rank") == 0:
+                    self._told = True
+                    print(f"dally: nothing is recorded: {error.filename}: {error.strerror}", file=sys.stderr)
+                raise
+            yield folder
 
 
 def _write(path: Path, content: str | bytes) -> None:

@@ -238,7 +238,7 @@ def test_a_file_of_step_times_counts_for_its_own_job_alone(tmp_path: Path) -> No
     own.write_text('{"job": "47", "step_s": 5, "time": 7}')
     laid.symlink_to(own)
     assert read_report(ProgressFile(str(own), ME, "47")).step_s == 5
-    for path, told in ((laid, "it is no plain file"), (own, "it is of another job")):
+    for path, told in ((laid, "it is no plain file of the job's user"), (own, "it is of another job")):
         with pytest.raises(InputError, match=told):
             read_report(ProgressFile(str(path), ME, "48"))
 

@@ -297,8 +297,9 @@ class Actuator:
         orders = []
         for job_id, step in self._steps.items():
             allocation = tuple(sorted((machines[node], gpus) for node, gpus in step.gpus))
-            if step.joins and self._state.free.holds(allocation):
-                managed, job = self._managed_jobs[job_id], self._reconciler.seen(job_id)
+            managed = self._managed_jobs.get(job_id)  # it may have left since this was decided
+            if managed is not None and step.joins and self._state.free.holds(allocation):
+                job = self._reconciler.seen(job_id)
                 orders.append(self._reconciler.companions.join(step, managed, job, now))
                 self._log(now, "companion_joins", job=job_id, companion=step.joins, gpus=dict(step.gpus))
         self._steps = {}

@@ -12,6 +12,9 @@ from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, SlurmJob, State
 from slurm_plugin.controller.managed_job import IneligiblePhase, ManagedJob, StartingPhase, asks_for_requeue
 
 _NEVER = "DependencyNeverSatisfied"
+_LONGEST_SHOWN = 200
+"""Of a dependency in a reason: Slurm takes 100 KB of it, and each task of an array has a reason."""
+
 _FAILED = "(failed)"
 _LEFT_HELD = "Slurm holds it since its dependency could not come; an administrator can release it"
 _ON_JOBS = re.compile(r"(afterok|afternotok):([0-9]{1,10}(?:_[0-9]{1,10})?)(?:_\*)?(?![0-9_])", re.ASCII)
@@ -174,13 +177,18 @@ def _has_ended(job: SlurmJob) -> bool:
     return job.state is State.ENDED and not asks_for_requeue(job)
 
 
+def _shown(dependency: str) -> str:
+    more = len(dependency) > _LONGEST_SHOWN
+    return f"{dependency[:_LONGEST_SHOWN]}..." if more else dependency
+
+
 def never_satisfied(managed: ManagedJob, job: SlurmJob, jobs: SeenJobs) -> str:
     """Why the jobs that a job depends on can never let it start, in words; empty if they still may.
 
     Slurm itself says DependencyNeverSatisfied of jobs that nobody holds only, and forgets ended jobs after a
     while: what was found is found for good.
     """
-    words = f"{_NEVER}: it waits for {job.dependency}"
+    words = f"{_NEVER}: it waits for {_shown(job.dependency)}"
     if _FAILED in job.dependency or job.reason == _NEVER or managed.reason.startswith(f"{words},"):
         return (
             managed.reason

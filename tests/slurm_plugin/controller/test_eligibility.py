@@ -46,6 +46,12 @@ def test_a_dependency_that_can_never_be_satisfied_is_told_as_slurm_calls_it(
     assert said(dependency, why=why) == why, "Slurm has forgotten the job it waits for"
 
 
+def test_a_dependency_of_100_kb_is_told_in_short() -> None:
+    """Each task of an array has a reason, and all of them are on the pages and in the journal."""
+    long = ",".join(f"afterany:{number}(unfulfilled)" for number in range(2, 5000))
+    assert len(said(f"{long},afterok:1(unfulfilled)", ended("1", "FAILED", 1))) < 300
+
+
 @pytest.mark.parametrize(
     ("dependency", "reason"),
     [

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OWN_PIPES = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+_HARMLESS = ("/dev/null", "/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _PART = 2**20
 
 MOST_BYTES = 2**24
@@ -79,12 +79,14 @@ def own_folder(shared: Path, *names: str) -> Iterator[Path]:
     try:
         for name in names:
             shared /= name
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=handle)
             try:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=handle)
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=handle)
             except NotADirectoryError:
                 raise PermissionError(errno.EPERM, "it is no folder", str(shared)) from None
+            except PermissionError as error:
+                raise PermissionError(error.errno, error.strerror, str(shared)) from None
             os.close(handle)
             handle = inner
             if os.fstat(handle).st_uid != os.geteuid():
@@ -123,13 +125,14 @@ def read_plain(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
     """All of a file that a person names and anybody may have written: of a plain one, or of an own pipe.
 
     Args:
-        path: The file; `/dev/stdin` and the like are pipes of this process, all others are refused.
+        path: The file; named `/dev/stdin` and the like, it is a pipe of this process. Other pipes, and all
+            devices but `/dev/null`, are refused.
         most_bytes: It may have so many.
 
     Raises:
         OSError: It cannot be read, is no plain file or too long.
     """
-    with open(path, "rb") if str(path).startswith(_OWN_PIPES) else open_plain(path) as file:
+    with open(path, "rb") if str(path).startswith(_HARMLESS) else open_plain(path) as file:
         return read_within(file, most_bytes)
 
 

@@ -59,8 +59,8 @@ class Config:
         listen: Where the controller tells about itself, `host:port`; empty: nowhere.
         url: Where `dally-sbatch` and the commands ask it, like `http://head:9341`; empty: they do not.
         user: The user that the controller runs as, or its number: only its answers are believed.
-        learn: Folder for records of what the ranks of every job send (`dally-sbatch --learn`); all users may
-            write to it. Empty: only jobs that ask for it are recorded.
+        learn: Folder for records of what the ranks of every job send (`dally-sbatch --learn`), with one for
+            each user, or to which all may write. Empty: only jobs that ask for it are recorded.
         record: File to which every fact and decision goes, for `dally replay`; empty: they are not recorded.
     """
 

@@ -37,7 +37,7 @@ Examples:
   profile-models add my-llm --machine 1.05 --rack 1.30 --network 2.60 --gpus 16
   profile-models add my-llm --machine 1x1=0.9 --machine 1x8=1.05 --rack 2x8=1.3 --network 2x8=2.6
   profile-models add my-llm --rack 1 --network 2 --gpus 16      # slowdowns
-  profile-models add my-llm --recorded records/17 --cluster /etc/slurm"""
+  profile-models add my-llm --recorded records/$USER/17 --cluster /etc/slurm"""
 )
 @click.argument("name")
 @_level("machine", "in one machine")

@@ -22,7 +22,7 @@ from slurm_plugin.client.slurm import HOLDS_GPUS, Hold, Reservation, SlurmJob, S
 from slurm_plugin.controller.earliest_nodes import EarliestStart, GpuHold, earliest_start, holds_until_limit
 from slurm_plugin.controller.job_requests import demand
 from slurm_plugin.controller.managed_job import ManagedJob, PendingPhase, ReleasedPhase, StartingPhase
-from slurm_plugin.controller.node_room import NodeRoom
+from slurm_plugin.controller.node_room import NONE, NodeResources, NodeRoom
 from slurm_plugin.controller.unavailable_gpus import (
     WITHOUT_LIMIT_S,
     claim_name,
@@ -104,6 +104,8 @@ class OldestFirst:
         self.slurms: Claim | None = None
         self.ours: Claim | None = None
         self._lapses_s: dict[str, float] = {}
+        self._lapsed_users: dict[str, float] = {}
+        self._without_gpus: Mapping[str, NodeResources] = {}
         self._jobs: Mapping[str, SlurmJob] = {}
         self._room = NodeRoom()
         self._reservations: Sequence[Reservation] = ()
@@ -119,10 +121,14 @@ class OldestFirst:
             for job_id, lapse_s in self._lapses_s.items()
             if job_id in jobs and jobs[job_id].state is State.PENDING and now < lapse_s + LAPSED_S
         }
+        self._lapsed_users |= {
+            jobs[job_id].user: lapse_s for job_id, lapse_s in self._lapses_s.items() if lapse_s <= now
+        }
         before, self.slurms, self.ours = (self.slurms, self.ours), None, None
         of_slurm = [job for job in jobs.values() if self._is_slurms(job) and _wants_gpus(job, now)]
         if not of_slurm:  # nobody is in anybody's way
             return
+        self._without_gpus = _held_without_gpus(jobs.values())
         self._holds = [*holds_until_limit(map(self._holding_nodes, jobs.values())), *self._starting(now)]
         slurms, ours = self._oldest_of_slurm(of_slurm, now), self._oldest_of_ours(of_slurm, now)
         if ours and (slurms is None or ours.arrival < slurms.arrival):
@@ -191,6 +197,7 @@ class OldestFirst:
             if job.state is State.PENDING
             and _names_gpus(job)
             and not shared.isdisjoint(job.partition.split(","))
+            and (job.job_id in self._lapses_s or now >= self._lapsed_users.get(job.user, -inf) + LAPSED_S)
         ]
         waiting.sort(key=lambda job: job.arrival)
         return self._first_that_can(map(self._job_of_slurm, waiting), now)
@@ -249,17 +256,32 @@ class OldestFirst:
         return WaitingJob(job.job_id, arrived, job.user, gang, min_nodes, available, job.whole_blocks)
 
     def _usable(self, job: SlurmJob) -> frozenset[str]:
-        """Nodes that a job of Slurm's own may use; if there are enough, those with room beside others."""
+        """Nodes that a job of Slurm's own may use; if there are enough, those with room beside others.
+
+        Else those that will have room once all jobs with GPUs have left. For what jobs without GPUs hold
+        nobody waits here: whoever lets some run for ever would have nodes kept for a job that cannot start.
+        """
         countable, room = _countable(job), self._room
         try:
             asked = demand(countable, Request(), room.nodes.values(), segments=True)
-            for measure in (room.beside_others, room.in_all):
-                found = room.machines(countable, (job.min_nodes, job.tasks), asked, measure)
-                if len(found) >= job.min_nodes:
-                    return found
+            size = job.min_nodes, job.tasks
+            found = room.machines(countable, size, asked, room.beside_others)
+            if len(found) < job.min_nodes:
+                found = room.machines(countable, size, asked, room.in_all)
+                sized, gpus = (
+                    replace(countable, min_nodes=size[0], tasks=size[1]),
+                    asked.gpus_per_machine or 1,
+                )
+                found = frozenset(
+                    name
+                    for name in found
+                    if (room.in_all(room.nodes[name]) - self._without_gpus.get(name, NONE)).holds(
+                        room.needed(sized, asked.gpus, gpus, name)
+                    )
+                )
+            return found if len(found) >= job.min_nodes else frozenset()
         except DallyError:
-            pass
-        return frozenset()
+            return frozenset()
 
     # Where and when.
 
@@ -307,6 +329,19 @@ class OldestFirst:
             for each in areas.values()
         ]
         return min(filter(None, starts), key=lambda start: start.start_s, default=None)
+
+
+def _held_without_gpus(jobs: Iterable[SlurmJob]) -> Mapping[str, NodeResources]:
+    """What jobs without GPUs hold of each node."""
+    held: dict[str, NodeResources] = {}
+    for job in jobs:
+        if job.state in HOLDS_GPUS and job.nodes and not job.gpus:
+            share = NodeResources(
+                job.tres.get("cpu", 1.0) / len(job.nodes), job.tres.get("mem", 0.0) / len(job.nodes)
+            )
+            for name in job.nodes:
+                held[name] = held.get(name, NONE) + share
+    return held
 
 
 def waits_for_nodes(job: SlurmJob, now: float) -> bool:

@@ -77,7 +77,7 @@ def test_a_job_of_much_lower_priority_waits_behind(tmp_path: Path) -> None:
     found = site(tmp_path)
     _, long, short = in_line(found)
     assert found.managed(short).reason == (
-        f"waits behind jobs of higher priority: its own, 100, is less than 0.75 of the 1,000 of {long}"
+        f"waits behind jobs of higher priority: its own, 100, is less than 0.75 of the 1,000 of job {long}"
     )
     found.live(150)
     assert (found.states()[long], found.states()[short]) == ("RUNNING", "PENDING")

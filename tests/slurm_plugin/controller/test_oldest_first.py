@@ -218,3 +218,32 @@ def test_neither_side_starves_where_no_queue_runs_dry(tmp_path: Path, large_is_s
     assert day(tmp_path / "with", large_is_slurms) == "ENDED"
     with patch.object(OldestFirst, "observe", lambda *_: None):
         assert day(tmp_path / "without", large_is_slurms) == "PENDING"
+
+
+@pytest.mark.parametrize("asks", [{"exclusive": True}, {"cpus": 16}])
+def test_nothing_is_kept_for_a_job_that_jobs_without_gpus_keep_from_starting(
+    tmp_path: Path, asks: dict[str, object]
+) -> None:
+    site = FakeSite(tmp_path, SMALL, "fifo", cpus=16.0)
+    machines = [machine.name for machine in SMALL.machines]
+    for name in machines[1:]:
+        others = tuple(other for other in machines if other != name)
+        plain(site, user="mallory", run_time_s=1e6, excluded=others)
+    site.run_to(1)
+    plain(site, user="mallory", nodes=3, gpus_per_node=4, time_limit_s=300, **asks)
+    bobs = [site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=3600) for _ in range(4)]
+    site.run_to(20)
+    assert {site.states()[job] for job in bobs} == {"RUNNING"}
+
+
+def test_a_user_whose_claim_lapsed_has_no_other_for_an_hour(tmp_path: Path) -> None:
+    site = small_site(tmp_path)
+    site.slurm.start_delay_s = 1e9  # they never start, and Slurm does not say why
+    for _ in range(3):
+        plain(site, user="mallory", nodes=4, gpus_per_node=4, time_limit_s=300)
+    site.slurm.start_delay_s = 0.0
+    bobs = site.submit(gpus_per_node=4, run_time_s=50, time_limit_s=36000)
+    site.live(KEPT_S - 10)
+    assert site.states()[bobs] == "PENDING"
+    site.live(KEPT_S + 60)
+    assert site.states()[bobs] in ("RUNNING", "COMPLETED")

@@ -42,7 +42,7 @@ _MOST_ASKED = 2**17
 """A request has no more bytes."""
 
 _MOST_CONNECTIONS = 32
-"""So many may be asking, so many are being answered, and so many may be read by their askers, at each address."""
+"""So many may be asking, be answered, and be reading their answer, at each address."""
 
 _MUNGE_S = 1.0
 _programs = BoundedSemaphore(4)

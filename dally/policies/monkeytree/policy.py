@@ -104,7 +104,7 @@ class MonkeyTree(InOrder):
         rack = max(found.before, key=lambda rack: (rack in left, found.before[rack]))
         besides = f", with {plural(others, 'other move')}," if others else ""
         reason = (
-            f"{self._crowded(found, rack)}; moving {sum(left.values())} of {name}'s {sum(held.values())} "
+            f"{self._crowded(found, rack)}; moving {sum(left.values())} of job {name}'s {sum(held.values())} "
             f"GPUs from {self._names(left)} to {self._names(gained)} "
             f"({span(self._state.costs.restart_s(job.job))}){besides} brings it to {found.after[rack]}"
         )

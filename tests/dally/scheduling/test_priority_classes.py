@@ -52,7 +52,7 @@ def test_a_short_job_does_not_overtake_one_of_much_higher_priority() -> None:
     starts, waits = step(told, 0.0)
     assert starts == ["long"]
     assert waits["short"] == (
-        "waits behind jobs of higher priority: its own, 100, is less than 0.75 of the 400 of long"
+        "waits behind jobs of higher priority: its own, 100, is less than 0.75 of the 400 of job long"
     )
 
 
@@ -93,7 +93,8 @@ def test_gpus_that_the_best_cannot_use_go_to_others_that_do_not_delay_it(policy:
     starts = {each.job_id: each.reason for each in plan.decisions if isinstance(each, Start)}
     assert starts.keys() == {"ends before"}
     assert (
-        "that no job of higher priority could use now; ends in 15 min, before gang" in starts["ends before"]
+        "that no job of higher priority could use now; ends in 15 min, before job gang"
+        in starts["ends before"]
     )
 
 

@@ -51,7 +51,7 @@ def test_a_third_fragment_makes_somebody_move() -> None:
     assert times(result, "b", "migrate") == times(result, "c") == [200.0]
     assert result.by_job["b"].end_s == pytest.approx(100 + 9000 + 8)
     assert reasons(result, "migrate", "b") == [
-        "r0 would have 3 cross-rack fragments; moving 1 of b's 2 GPUs from r2 to r0 (8 s) brings it to 1"
+        "r0 would have 3 cross-rack fragments; moving 1 of job b's 2 GPUs from r2 to r0 (8 s) brings it to 1"
     ]
     elsewhere = "; on r2, r3, r4 because else r0 would have 3 cross-rack fragments"
     assert reasons(result, "start", "c")[0].endswith(elsewhere)

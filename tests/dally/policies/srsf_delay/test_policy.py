@@ -74,7 +74,7 @@ def test_a_job_keeps_its_gpus_for_a_lease_then_gives_way_to_a_lesser_claim() -> 
     assert times(result, "short") == [600.0]
     assert times(result, "long", "end") == [700.0 + 7.0 + 9400.0]
     assert reason(result, "long", "preempt") == (
-        "would hold 2.61 GPU-hours more; short needs only 0.0278 GPU-hours"
+        "would hold 2.61 GPU-hours more; job short needs only 0.0278 GPU-hours"
     )
 
 

@@ -18,7 +18,9 @@ from errno import EADDRINUSE
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 from socketserver import TCPServer
 from threading import BoundedSemaphore, Thread
 from typing import Any
@@ -36,8 +38,11 @@ _CONNECTION_S = 10.0
 """A connection may last so long, while there is room for it."""
 
 _SILENCE_S = 5.0
+_MOST_ASKED = 2**17
+"""A request has no more bytes."""
+
 _MOST_CONNECTIONS = 32
-"""So many may be asking, so many are being answered, and so many may be listening, at each address."""
+"""So many may be asking, be answered, and be reading their answer, at each address."""
 
 _MUNGE_S = 1.0
 _programs = BoundedSemaphore(4)
@@ -233,10 +238,11 @@ class Server:
 
     def stop(self) -> None:
         """Take no more connections; those that are open may end."""
+        for server in self._servers:
+            server.ends = True
         for server, thread in zip(self._servers, self._threads, strict=True):
-            server.shutdown()
-            server.server_close()
             thread.join()
+            server.server_close()
 
 
 def _place(listen: str) -> tuple[str, int]:
@@ -250,7 +256,11 @@ def _place(listen: str) -> tuple[str, int]:
 
 
 class _HTTPServer(ThreadingHTTPServer):
-    """A server that has a bounded number of connections open, and closes those that last too long."""
+    """A server that has a bounded number of connections open, and closes those that last too long.
+
+    A connection gets a thread once its request is complete: who connects and says nothing costs next to
+    nothing, and is the first to be closed.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -261,7 +271,9 @@ class _HTTPServer(ThreadingHTTPServer):
     ) -> None:
         self.address_family, self._alone = family, alone
         self._asking, self._listening = dict[Any, float](), dict[Any, float]()
+        self.heard = dict[Any, bytes]()
         self._answers = BoundedSemaphore(_MOST_CONNECTIONS)
+        self._selector, self.ends = DefaultSelector(), False
         super().__init__((host, port), handler)
 
     def server_bind(self) -> None:
@@ -270,13 +282,57 @@ class _HTTPServer(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         TCPServer.server_bind(self)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection; the oldest that ask make room for it, as who asks at once has long asked."""
-        self._take(self._asking, request)
-        super().process_request(request, client_address)
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Take connections and requests, until it is to end."""
+        self.socket.setblocking(False)
+        with self._selector:
+            self._selector.register(self, EVENT_READ)
+            while not self.ends:
+                for key, _ in self._selector.select(poll_interval):
+                    if key.fileobj is self:
+                        self._accept()
+                    else:
+                        self._hear(key.fileobj)
+                for request, until_s in (*self._asking.items(), *list(self._listening.items())):
+                    if time.monotonic() > until_s:
+                        self._cut_off(request)
+
+    def _accept(self) -> None:
+        """Take the connections that wait; what is said on one already is heard before others need room."""
+        for _ in range(_MOST_CONNECTIONS):
+            try:
+                request, _ = self.get_request()
+            except OSError:
+                return
+            request.setblocking(False)
+            self._take(self._asking, request)
+            self.heard[request] = b""
+            self._selector.register(request, EVENT_READ)
+            self._hear(request)
+
+    def _hear(self, request: Any) -> None:
+        """Read on; answer a request that is complete, or so long that it is none."""
+        if request not in self._asking:
+            return
+        try:
+            said = request.recv(_MOST_ASKED)
+        except BlockingIOError:
+            return
+        except OSError:
+            said = b""
+        self.heard[request] += said
+        if not said:
+            self._cut_off(request)
+        elif b"\r\n\r\n" in self.heard[request] or len(self.heard[request]) >= _MOST_ASKED:
+            del self._asking[request]
+            self._selector.unregister(request)
+            try:
+                self.process_request(request, None)
+            except RuntimeError:  # no thread can be started
+                self.shutdown_request(request)
 
     def _take(self, stage: dict[Any, float], request: Any) -> None:
-        """Room for a connection that waits for its client."""
+        """Room for a connection that waits for its client; the oldest make it."""
         for oldest in list(stage)[: 1 - _MOST_CONNECTIONS]:
             self._cut_off(oldest)
         stage[request] = time.monotonic() + _CONNECTION_S
@@ -288,7 +344,6 @@ class _HTTPServer(ThreadingHTTPServer):
         Raises:
             TimeoutError: Too many answers are being made.
         """
-        self._asking.pop(request, None)
         if not self._answers.acquire(blocking=False):
             raise TimeoutError
         try:
@@ -299,22 +354,18 @@ class _HTTPServer(ThreadingHTTPServer):
 
     def shutdown_request(self, request: Any) -> None:
         """Close a connection, whether it could be served or not."""
-        for stage in (self._asking, self._listening):
-            stage.pop(request, None)
+        self._listening.pop(request, None)
+        self.heard.pop(request, None)
         super().shutdown_request(request)
 
-    def service_actions(self) -> None:
-        """Between connections: cut off those that last too long."""
-        for request, until_s in (*list(self._asking.items()), *list(self._listening.items())):
-            if time.monotonic() > until_s:
-                self._cut_off(request)
-
     def _cut_off(self, request: Any) -> None:
-        """End a connection, whose thread then ends by itself."""
-        for stage in (self._asking, self._listening):
-            stage.pop(request, None)
-        with suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
+        """End a connection; one that has a thread is closed by it."""
+        if self._asking.pop(request, None) is not None:
+            self._selector.unregister(request)
+            self.shutdown_request(request)
+        elif self._listening.pop(request, None) is not None:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that went away."""
@@ -328,6 +379,11 @@ class _Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.0"
     timeout = _SILENCE_S
     server: _HTTPServer
+
+    def setup(self) -> None:
+        """Read the request from what was heard of it: nothing more is waited for."""
+        super().setup()
+        self.rfile = BytesIO(self.server.heard.pop(self.request))
 
     def __init__(self, pages: Pages, names: Collection[str], *arguments: Any) -> None:
         self._pages, self._names = pages, names

@@ -1,4 +1,5 @@
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -333,3 +334,13 @@ def test_a_signal_reaches_the_script_and_each_step_once(
     )
     assert sorted(got.read_text().split()) == ["script", "step", "step"]
     assert [job.state for job in slurm.jobs()] == [State.RUNNING]
+
+
+def test_who_may_see_whose_jobs_is_read_again_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm, said, now_s = CommandLine(), ["none"], time.monotonic()
+    monkeypatch.setattr(slurm, "read", lambda *_: f"PrivateData             = {said[-1]}\n")
+    assert not slurm.hides_jobs()
+    said.append("jobs,usage")
+    assert not slurm.hides_jobs()
+    monkeypatch.setattr("slurm_plugin.client.command_line.time.monotonic", lambda: now_s + 70)
+    assert slurm.hides_jobs()

@@ -227,7 +227,7 @@ def test_a_job_whose_file_is_now_this_and_now_that_is_told_of_once_in_a_run(worl
     for number in range(30):
         (world.folder / f"{job}.json").unlink(missing_ok=True)
         if number % 3:
-            (world.folder / f"{job}.json").write_text('{"samples": 5}' if number % 3 == 1 else "garbage")
+            (world.folder / f"{job}.json").write_text('{"samples": -5}' if number % 3 == 1 else "garbage")
         world.site.run_to(world.site.now_s + 2)
     assert world.site.events("progress_missing") == [("progress_missing", job)]
 

@@ -268,10 +268,14 @@ def test_where_slurm_hides_jobs_everybody_is_shown_what_squeue_shows_him(
 
 def test_words_about_ones_own_job_name_no_others() -> None:
     body = json.dumps(
-        {"job": "17", "by": ["23"], "reason": "job 23_4 would have to leave, for job 5's"}
+        {"job": "17", "by": ["23"], "reason": "job 23_4 would have to leave, for job 5's of dally_6_12.early"}
     ).encode()
     shown = json.loads(without_others(Page(HTTPStatus.OK, "", body)).body)
-    assert shown == {"job": "17", "by": ["a job"], "reason": "a job would have to leave, for a job's"}
+    assert shown == {
+        "job": "17",
+        "by": ["a job"],
+        "reason": "a job would have to leave, for a job's of a job",
+    }
 
 
 def test_a_request_that_is_complete_is_answered_however_many_connect_meanwhile(

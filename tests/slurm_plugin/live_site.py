@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin.asking import NoControllerError, ask_page
 from slurm_plugin.client.command_line import CommandLine
 from slurm_plugin.client.slurm import SlurmJob, State
+from slurm_plugin.config import load_config
 from slurm_plugin.controller.journal import read_events
 from slurm_plugin.controller.unavailable_gpus import RESERVATION_PREFIX
 from slurm_plugin.local_cluster.local_slurm import LocalSlurm
@@ -90,13 +90,10 @@ class LiveSite:
         return processor_s(self._controller.pid, children=True)
 
     def page(self, path: str) -> dict[str, Any]:
-        """A page of the controller; nothing if nobody answers."""
+        """A page of the controller, as its own user sees it; nothing if nobody answers."""
         try:
-            with urllib.request.urlopen(self._url + path, timeout=10) as answer:
-                return dict(json.loads(answer.read()))
-        except urllib.error.HTTPError as error:
-            return dict(json.loads(error.read()))
-        except OSError:
+            return dict(ask_page(load_config(Path(self.environment["DALLY_CONFIG"])), path, 10.0).told or {})
+        except NoControllerError:
             return {}
 
     def managed(self) -> dict[str, dict[str, Any]]:

@@ -368,7 +368,8 @@ def changed(value: Any, luck: random.Random) -> Any:
 def test_no_command_is_upset_by_odd_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     view = picture(3, 2, 1)
     counts = {"runs": 3, "jobs": 2, "waiting": {"rack": {"factor": 1.1, "sigma": 0.2}}}
-    belief = {"model": "a", "gpu_type": "h100", "pace": 1.0, "pace_sigma": 0.1, "predicted": True, **counts}
+    belief = {"model": "a", "gpu_type": "h100", "user": None, "pace": 1.0, "pace_sigma": 0.1, **counts}
+    belief["predicted"] = True
     rate = {"gpu_types": "", "gpus": 1, "batch": 2, "rate": 3.0}
     amounts = {"samples": 5.0, "total": 9.0, "done": 0.5, "epoch": 2.0, "batch": 3, "loss": 0.1, "noise": 0.0}
     reported = {**amounts, "heard_s": 1e9, "throughputs": [rate]}

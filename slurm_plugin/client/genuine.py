@@ -34,9 +34,9 @@ def genuine_records(text: str, key: str, name_key: str, all_timed: bool = False)
     """
     lines = [line for line in text.split("\n") if line.startswith(f"{name_key}=")]
     names = Counter(line.partition(" ")[0] for line in lines)
-    is_alone = (not all_timed and names[line.partition(" ")[0]] == 1 for line in lines)
-    timed = (f"={key}" in line for line in lines)
-    kept = (line for line, *why in zip(lines, timed, is_alone, strict=True) if any(why))
+    kept = (
+        line for line in lines if f"={key}" in line or (not all_timed and names[line.partition(" ")[0]] == 1)
+    )
     return "".join(f"{line}\n" for line in kept).replace(key, "")
 
 

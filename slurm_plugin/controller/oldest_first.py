@@ -268,15 +268,12 @@ class OldestFirst:
             found = room.machines(countable, size, asked, room.beside_others)
             if len(found) < job.min_nodes:
                 found = room.machines(countable, size, asked, room.in_all)
-                sized, gpus = (
-                    replace(countable, min_nodes=size[0], tasks=size[1]),
-                    asked.gpus_per_machine or 1,
-                )
+                gpus = asked.gpus_per_machine or 1
                 found = frozenset(
                     name
                     for name in found
                     if (room.in_all(room.nodes[name]) - self._without_gpus.get(name, NONE)).holds(
-                        room.needed(sized, asked.gpus, gpus, name)
+                        room.needed(countable, asked.gpus, gpus, name)
                     )
                 )
             return found if len(found) >= job.min_nodes else frozenset()
